@@ -20,16 +20,16 @@ from extender.tls.issue import Authority
 from extender.web.server import OperationsServer
 from tests.unit.cli.fake_kubectl import FakeKubectl, pod
 from tests.unit.web.conftest import World
-from tests.unit.web.test_token_reviews import Registrar
+from tests.unit.web.test_token_reviews import FakeTokenReviews
 
 
 @pytest.fixture
-def registrar() -> Registrar:
-    return Registrar()
+def registrar() -> FakeTokenReviews:
+    return FakeTokenReviews()
 
 
 @pytest.fixture
-def url(registrar: Registrar) -> Iterator[str]:
+def url(registrar: FakeTokenReviews) -> Iterator[str]:
     """Run an extender that authenticates readers."""
     with World() as world:
         port = OperationsServer(world.runtime.pages, reviewer=registrar)
@@ -65,7 +65,7 @@ def run(*words: str, **environment: str) -> Result:
 
 @pytest.mark.parametrize("command", [("queues",), ("gangs", "-A"), ("explain", "a/b"), ("top",)])
 def test_a_request_without_a_token_is_refused_with_the_remedy(
-    url: str, command: tuple[str, ...], registrar: Registrar
+    url: str, command: tuple[str, ...], registrar: FakeTokenReviews
 ) -> None:
     ran = run(*command, f"--ops-url={url}")
 
@@ -103,7 +103,7 @@ def test_the_token_of_the_kubeconfig_is_sent_through_the_forwarded_port(
 
 
 def test_an_invalid_or_unauthorized_token_is_refused_with_the_remedy(
-    url: str, tmp_path: Path, registrar: Registrar
+    url: str, tmp_path: Path, registrar: FakeTokenReviews
 ) -> None:
     (tmp_path / "bad").write_text("made-up")
     (tmp_path / "poor").write_text("poor")

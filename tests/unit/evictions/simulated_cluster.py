@@ -1,7 +1,7 @@
-"""A town of nodes and jobs in virtual time: what is evicted comes back, as job controllers do it.
+"""A cluster of nodes and jobs in virtual time: evicted pods are recreated, as by job controllers.
 
-Plans are made by the real planner and evictions are carried out by the real `Dispatch`; only
-the API server, kube-scheduler and the kubelets are played, each in a line or two.
+The planner and the `EvictionRunner` are real; the API server, kube-scheduler and the kubelets are
+simulated in a few lines each.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ GRACE_S = 3.0
 
 @dataclass(frozen=True)
 class Job:
-    """A gang that wants to run for ever."""
+    """A gang that runs for ever."""
 
     name: str
     queue: str
@@ -52,7 +52,7 @@ class Job:
 
 
 @dataclass
-class Town:
+class SimulatedCluster:
     """Nodes, queues and jobs; `run_a_cycle` is what the extender does."""
 
     cpus: Sequence[int]
@@ -64,23 +64,23 @@ class Town:
     clock: VirtualClock = field(default_factory=VirtualClock)
     #: (when, gang) of every eviction.
     evicted: list[tuple[float, str]] = field(default_factory=list)
-    #: Jobs whose pods never go: somebody's finalizer keeps them.
+    #: Jobs whose pods never terminate because of a finalizer.
     finalized: set[str] = field(default_factory=set)
-    #: The API server takes no more evictions than this.
+    #: The API server accepts no more evictions than this.
     takes: int | None = None
 
     def __post_init__(self) -> None:
         self._phases: dict[str, Phase] = {}
         self._owner: dict[PodUid, str] = {}
         self._made = 0
-        self._told_at: dict[PodUid, float] = {}
+        self._evicted_at: dict[PodUid, float] = {}
         self._shapes: dict[int, Shape] = {}
         self.restart()
 
     def restart(self) -> None:
-        """Begin anew, with nothing remembered."""
+        """Restart the extender without its memory."""
         self.journal = GangHistory()
-        self.dispatch = EvictionRunner(
+        self.runner = EvictionRunner(
             evictor=self,
             events=RecordingAnnouncer(),
             journal=self.journal,
@@ -106,7 +106,7 @@ class Town:
             self.pods.pop(uid, None)
 
     def evict(self, orders: Sequence[EvictOrder]) -> Sequence[Future[EvictOutcome]]:
-        """Play the API server: a pod that is asked to leave begins to stop."""
+        """Simulate the API server: an evicted pod begins to terminate."""
         return [self._evict(order) for order in orders]
 
     def _evict(self, order: EvictOrder) -> Future[EvictOutcome]:
@@ -116,27 +116,27 @@ class Town:
         self.pods[order.uid] = replace(self.pods[order.uid], status=Status.RELEASING)
         if owner not in self.finalized:
             self.stopping[order.uid] = self.clock.now() + GRACE_S
-        self._told_at[order.uid] = self.clock.now()
+        self._evicted_at[order.uid] = self.clock.now()
         self.evicted.append((self.clock.now() - NOW, owner))
         return settled(EvictOutcome(EvictResult.LEAVING))
 
     def pass_seconds(self, seconds: int, every: int = 1) -> None:
-        """Let time pass, with a cycle every so many seconds."""
+        """Advance the time, with a cycle every so many seconds."""
         for _ in range(seconds // every):
             self.run_a_cycle()
             self.clock.advance(every)
 
     def run_a_cycle(self) -> None:
-        self._stop_and_start_anew()
-        snapshot = self.dispatch.protect(self.snapshot())
+        self._replace_stopped_pods()
+        snapshot = self.runner.protect(self.snapshot())
         plan = make_plan(snapshot)
-        for ticket in plan.placements.values():
-            for uid, node in ticket.placements.items():
+        for placement in plan.placements.values():
+            for uid, node in placement.placements.items():
                 self.pods[uid] = replace(self.pods[uid], status=Status.RUNNING, node=node)
         self._phases = {key: verdict.phase for key, verdict in plan.verdicts.items()}
         self.journal.note(snapshot, plan)
-        self.dispatch.send(snapshot, plan)
-        self._check_nobody_is_torn()
+        self.runner.send(snapshot, plan)
+        self._check_no_gang_is_partial()
 
     def running(self) -> Counter[str]:
         """Count the running members of every job."""
@@ -153,7 +153,7 @@ class Town:
         table = node_table(self.cpus)
         given_up = self.clock.now() - GRACE_S - STUCK_S
         stuck = frozenset(
-            uid for uid, at in self._told_at.items() if at <= given_up and uid in self.pods
+            uid for uid, at in self._evicted_at.items() if at <= given_up and uid in self.pods
         )
         for pod in self.pods.values():
             if pod.status in OCCUPYING_SET:
@@ -193,7 +193,7 @@ class Town:
                 priority=job.priority,
             )
 
-    def _stop_and_start_anew(self) -> None:
+    def _replace_stopped_pods(self) -> None:
         for uid, until in list(self.stopping.items()):
             if until <= self.clock.now():
                 del self.stopping[uid]
@@ -201,7 +201,7 @@ class Town:
         alive = Counter(
             self._owner[uid]
             for uid, pod in self.pods.items()
-            if uid not in self._told_at or uid in self.stopping
+            if uid not in self._evicted_at or uid in self.stopping
         )
         for name, job in self.jobs.items():
             for _ in range(job.members - alive[name]):
@@ -224,7 +224,7 @@ class Town:
         )
         self._owner[uid] = job.name
 
-    def _check_nobody_is_torn(self) -> None:
+    def _check_no_gang_is_partial(self) -> None:
         for name, count in self.running().items():
             job = self.jobs[name]
             needed = job.min_member or job.members

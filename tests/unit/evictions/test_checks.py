@@ -1,4 +1,4 @@
-"""Who may be asked to leave, whatever the plan says."""
+"""Which pods may be evicted, whatever the plan contains."""
 
 from __future__ import annotations
 
@@ -61,9 +61,9 @@ def test_a_role_is_never_left_with_fewer_members_than_it_needs() -> None:
         pod("old-1", on="n", role="hand"),
         pod("old-2", on="n", role="hand"),
     ]
-    torn = gang("old", members, min_member=2, min_by_role={"chief": 1, "hand": 1})
+    incomplete = gang("old", members, min_member=2, min_by_role={"chief": 1, "hand": 1})
 
-    assert objections(torn, only=1) == {"0 of 1 needed chief members of a/old would be left"}
+    assert objections(incomplete, only=1) == {"0 of 1 needed chief members of a/old would be left"}
 
 
 def test_a_reservation_does_not_replace_a_member_that_is_evicted() -> None:
@@ -71,10 +71,12 @@ def test_a_reservation_does_not_replace_a_member_that_is_evicted() -> None:
         pod("old-0", on="n", role="chief"),
         pod("old-1", on="n", status=Status.ALLOCATED, role="chief"),
     ]
-    torn = gang("old", [*chiefs, pod("old-2", on="n")], min_member=2, min_by_role={"chief": 1})
+    incomplete = gang(
+        "old", [*chiefs, pod("old-2", on="n")], min_member=2, min_by_role={"chief": 1}
+    )
 
-    assert objections(torn, only=1) == {"1 of 2 needed members of a/old would be left"}
-    assert objections(gang("old", [*torn.pods, pod("old-3", on="n")], min_member=2,
+    assert objections(incomplete, only=1) == {"1 of 2 needed members of a/old would be left"}
+    assert objections(gang("old", [*incomplete.pods, pod("old-3", on="n")], min_member=2,
                            min_by_role={"chief": 1}), only=1) == {
         "0 of 1 needed chief members of a/old would be left"
     }  # fmt: skip

@@ -1,4 +1,4 @@
-"""A victim that may not leave is not chosen again at once; another is, however quiet it is."""
+"""A victim that may not be evicted is replaced by another, even if the cluster does not change."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tests.scene import STORY_S
 from tests.unit.reservations.world import World
 
 BIG = shape(cpu=4)
-#: Volcano's installer leaves the plugin out too; then only our last look knows of budgets.
+#: Volcano's installer omits the plugin too; then only the final check knows the budgets.
 WITHOUT_PDB = policy_parser.parse(policy_parser.DEFAULT_TEXT.replace("  - name: pdb\n", ""))
 
 
@@ -34,8 +34,8 @@ def budget(app: str, allowed: int = 0) -> DisruptionBudget:
     return DisruptionBudget(namespace="a", name=app, selector=selector, allowed=allowed)
 
 
-class Quiet:
-    """A cluster in which nothing ever changes by itself, and the real cycle over it."""
+class QuietCluster:
+    """A cluster that never changes by itself, with the real planning cycle."""
 
     def __init__(self, victims: int, *, guarded: Sequence[int] = ()) -> None:
         names = [f"n{number}" for number in range(victims)]
@@ -54,11 +54,11 @@ class Quiet:
             )
         for number in guarded:
             world.see(budget(f"db{number}"))
-        #: Pods the API server will not let go.
+        #: Pods whose eviction the API server blocks.
         self.blocked: set[str] = set()
         self.asked: list[tuple[float, str]] = []
         self.journal = GangHistory()
-        self.dispatch = EvictionRunner(
+        self.runner = EvictionRunner(
             evictor=self,
             events=RecordingAnnouncer(),
             journal=self.journal,
@@ -66,10 +66,10 @@ class Quiet:
             clock=world.clock,
             pending=world.cluster.pending_evictions,
         )
-        self.dispatch.on_objection(world.cycle.request_cycle)
+        self.runner.on_objection(world.cycle.request_cycle)
         world.make_plan = lambda snapshot: make_plan(snapshot, WITHOUT_PDB)
-        world.protect = self.dispatch.protect  # type: ignore[method-assign]
-        world.send = self.dispatch.send  # type: ignore[method-assign]
+        world.protect = self.runner.protect  # type: ignore[method-assign]
+        world.send = self.runner.send  # type: ignore[method-assign]
         world.report = self.report  # type: ignore[method-assign]
         self.began = world.clock.seconds
 
@@ -77,7 +77,7 @@ class Quiet:
         self.journal.note(snapshot, plan)
 
     def evict(self, orders: Sequence[EvictOrder]) -> Sequence[Future[EvictOutcome]]:
-        """Play the API server; whoever may go begins to leave."""
+        """Simulate the API server; an evicted pod begins to terminate."""
         outcomes = []
         for order in orders:
             self.asked.append((self.world.clock.seconds - self.began, order.name))
@@ -101,12 +101,12 @@ class Quiet:
         return [settled(each) for each in outcomes]
 
     def pass_seconds(self, seconds: float) -> None:
-        """Let time pass as the cycle's own thread does."""
+        """Advance the time as the thread of the cycle does."""
         until = self.world.clock.seconds + seconds
         while self.world.clock.seconds < until:
             if self.world.cycle.is_due():
                 self.world.cycle.run_once()
-                self.world.clock.advance(0.005)  # a pass takes a moment
+                self.world.clock.advance(0.005)  # a cycle takes a moment
             self.world.clock.advance(0.25)
 
     def names(self) -> list[str]:
@@ -117,32 +117,34 @@ class Quiet:
 def test_another_pod_is_evicted_within_five_seconds_if_only_the_final_check_knows_the_budgets(
     victims: int,
 ) -> None:
-    quiet = Quiet(victims, guarded=range(1, victims))
+    quiet = QuietCluster(victims, guarded=range(1, victims))
     quiet.pass_seconds(5)
 
     assert quiet.names() == ["v0"]
 
 
 def test_pods_whose_eviction_is_always_blocked_do_not_keep_others_from_being_evicted() -> None:
-    quiet = Quiet(20)
+    quiet = QuietCluster(20)
     quiet.blocked = {f"v{number}" for number in range(1, 20)}
     quiet.pass_seconds(10)
 
     assert "v0" in quiet.names()
-    assert len(quiet.names()) == len(set(quiet.names())), "nobody was asked twice"
+    assert len(quiet.names()) == len(set(quiet.names())), "no pod was tried twice"
 
 
-@pytest.mark.parametrize("who", ["our last look", "the API server"])
-def test_a_budget_that_covers_hundreds_of_pods_is_tried_once_and_not_per_pod(who: str) -> None:
-    quiet = Quiet(200, guarded=())
+@pytest.mark.parametrize("refused_by", ["the final check", "the API server"])
+def test_a_budget_that_covers_hundreds_of_pods_is_tried_once_and_not_per_pod(
+    refused_by: str,
+) -> None:
+    quiet = QuietCluster(200, guarded=())
     covered = range(1, 200)
     for number in covered:
         quiet.world.see(
             seen(f"v{number}", f"l{number}", on=f"n{number}", shape=BIG, labels={"app": "db"})
         )
-    if who == "the API server":
+    if refused_by == "the API server":
         quiet.blocked = {f"v{number}" for number in covered}
-    quiet.world.see(budget("db", allowed=0 if who == "our last look" else 200))
+    quiet.world.see(budget("db", allowed=0 if refused_by == "the final check" else 200))
     quiet.pass_seconds(5)
 
     assert "v0" in quiet.names()
@@ -150,7 +152,7 @@ def test_a_budget_that_covers_hundreds_of_pods_is_tried_once_and_not_per_pod(who
 
 
 def test_a_pod_whose_eviction_is_always_refused_is_tried_less_often() -> None:
-    quiet = Quiet(2)
+    quiet = QuietCluster(2)
     quiet.blocked = {"v0", "v1"}
     quiet.pass_seconds(STORY_S)
 
@@ -163,7 +165,7 @@ def test_a_pod_whose_eviction_is_always_refused_is_tried_less_often() -> None:
 
 
 def test_a_budget_that_begins_to_allow_a_disruption_is_used_within_five_seconds() -> None:
-    quiet = Quiet(2, guarded=(0, 1))
+    quiet = QuietCluster(2, guarded=(0, 1))
     quiet.pass_seconds(600)
     assert quiet.asked == []
 
@@ -176,7 +178,7 @@ def test_a_budget_that_begins_to_allow_a_disruption_is_used_within_five_seconds(
 
 
 def test_a_new_node_is_used_although_all_victims_are_protected() -> None:
-    quiet = Quiet(2, guarded=(0, 1))
+    quiet = QuietCluster(2, guarded=(0, 1))
     quiet.pass_seconds(60)
     quiet.world.cluster.apply(Upsert(node("new")))
     quiet.pass_seconds(5)

@@ -1,4 +1,4 @@
-"""Policies of namespaces that do not mean what they say."""
+"""Findings about policies of namespaces."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def share(queue: str, namespace: str = "b", **rest: Any) -> NamespaceShare:
 
 
 def found(*namespaces: Namespace, classes: tuple[str, ...] = ()) -> list[Finding]:
-    """Look at *namespaces* as a live cluster shows them."""
+    """Return the findings about *namespaces* in a live cluster."""
     made = cache(
         node("n1", cpu=16), *QUEUES, *namespaces, *(PriorityClass(name=name) for name in classes)
     )
@@ -41,7 +41,7 @@ def found(*namespaces: Namespace, classes: tuple[str, ...] = ()) -> list[Finding
 
 @pytest.fixture
 def forgetful() -> Iterator[None]:
-    """Nothing is remembered of other tests, nor by them."""
+    """Clear the caches before and after each test."""
     finding._nearest.cache_clear()
     yield
     finding._nearest.cache_clear()
@@ -50,7 +50,7 @@ def forgetful() -> Iterator[None]:
 def test_a_queue_that_many_namespaces_miss_costs_one_search_and_many_queues_bounded_ones(
     monkeypatch: pytest.MonkeyPatch, forgetful: None
 ) -> None:
-    """Each takes 40 ms among 1,500 names, and nobody's status is written meanwhile."""
+    """A search among 1,500 names takes 40 ms, and delays every status write."""
     searched: list[str] = []
 
     def search(word: str, names: list[str], n: int) -> list[str]:
@@ -67,7 +67,7 @@ def test_a_queue_that_many_namespaces_miss_costs_one_search_and_many_queues_boun
 
     assert len({each.message.partition("; did")[2] for each in look(*["gone"] * 300)}) == 1
     assert searched == ["gone"]
-    # Whatever else changes, a node for example, the next look knows the answer.
+    # The next audit reuses the result, whatever else changes.
     look("gone")
     assert searched == ["gone"]
     assert len(look(*(f"gone-{at}" for at in range(300)))) == 300

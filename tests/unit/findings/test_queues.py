@@ -122,27 +122,27 @@ def test_every_queue_in_a_cycle_of_parents_is_found_and_queues_below_it_are_not(
 
 
 def nested(count: int, **each: Any) -> list[Queue]:
-    """Give queues each of which is below the one before it."""
+    """Return queues each of which is the child of the one before it."""
     return [
         Queue(name=f"q{n:03}", parent=f"q{n - 1:03}" if n else "", **each) for n in range(count)
     ]
 
 
 def test_hundreds_of_nested_queues_are_found_where_they_are_too_deep() -> None:
-    said = found(*nested(800))
+    results = found(*nested(800))
 
-    assert [each.name for each in said] == [f"q{n:03}" for n in range(MAX_DEPTH, 800)]
-    assert {each.reason for each in said} == {"TooDeep"}
-    assert said[0].message == (
+    assert [each.name for each in results] == [f"q{n:03}" for n in range(MAX_DEPTH, 800)]
+    assert {each.reason for each in results} == {"TooDeep"}
+    assert results[0].message == (
         "queue q032 is 32 levels below the top, and 31 is the maximum; change spec.parent of it"
         " or of one above"
     )
 
 
 def test_guarantees_deep_down_are_still_added_up() -> None:
-    said = found(*nested(800, guarantee=amounts(cpu="1")), Queue(name="a", guarantee=CLUSTER))
+    results = found(*nested(800, guarantee=amounts(cpu="1")), Queue(name="a", guarantee=CLUSTER))
 
-    above = [each for each in said if each.reason == "GuaranteesAboveCluster"]
+    above = [each for each in results if each.reason == "GuaranteesAboveCluster"]
     assert [each.name for each in above] == ["a", "q000"]
     assert "are guaranteed 9 cpu" in above[0].message
 
@@ -150,19 +150,21 @@ def test_guarantees_deep_down_are_still_added_up() -> None:
 def test_a_large_cycle_is_named_by_its_first_queues() -> None:
     around = [*nested(800)[1:], Queue(name="q000", parent="q799")]
 
-    said = found(*around)
+    results = found(*around)
 
-    assert {each.reason for each in said} == {"ParentCycle"}
-    assert len(said) == 800
-    assert max(len(each.message) for each in said) < 300
-    assert said[0].message.startswith("queue q000 is its own ancestor (q000 below q799 below q798 ")
+    assert {each.reason for each in results} == {"ParentCycle"}
+    assert len(results) == 800
+    assert max(len(each.message) for each in results) < 300
+    assert results[0].message.startswith(
+        "queue q000 is its own ancestor (q000 below q799 below q798 "
+    )
 
 
 def test_thousands_of_queues_without_their_parent_are_found_without_a_search_for_each() -> None:
-    said = found(*(Queue(name=f"q{n}", parent=f"p{n}") for n in range(5000)))
+    results = found(*(Queue(name=f"q{n}", parent=f"p{n}") for n in range(5000)))
 
-    assert len(said) == 5000
-    assert not any("did you mean" in each.message for each in said)
+    assert len(results) == 5000
+    assert not any("did you mean" in each.message for each in results)
 
 
 def test_guarantees_of_children_above_that_of_their_parent_are_found_at_the_parent() -> None:

@@ -12,7 +12,7 @@ from extender.planner import policy_parser
 from extender.planner.planner import make_plan
 from tests.bench.bench_estimates import row
 from tests.unit.forecast.test_lookahead import HOUR, running, seen, waiting
-from tests.unit.web.pages.conftest import Looker
+from tests.unit.web.pages.conftest import DashboardReader
 
 SAVED = """
 apiVersion: v1
@@ -75,14 +75,14 @@ def test_an_invalid_duration_is_reported_with_the_remedy(tmp_path: Path) -> None
 
 
 @pytest.fixture
-def looking() -> Looker:
-    looker = Looker()
+def looking() -> DashboardReader:
+    looker = DashboardReader()
     snapshot = seen(running("lab/<b>a", "n1", "n2", lasts_s=HOUR), waiting("lab/next", 2))
     looker.sees(snapshot, make_plan(snapshot, policy_parser.DEFAULT))
     return looker
 
 
-def test_the_page_of_a_gang_shows_its_estimate_and_why(looking: Looker) -> None:
+def test_the_page_of_a_gang_shows_its_estimate_and_why(looking: DashboardReader) -> None:
     page = looking.page("/gangs/lab/next")
 
     assert "When it will run" in page
@@ -91,7 +91,7 @@ def test_the_page_of_a_gang_shows_its_estimate_and_why(looking: Looker) -> None:
     assert "<b>a" not in page
 
 
-def test_the_list_of_gangs_shows_short_estimates(looking: Looker) -> None:
+def test_the_list_of_gangs_shows_short_estimates(looking: DashboardReader) -> None:
     assert ">about 14:00 UTC</span>" in looking.page("/gangs")
 
 

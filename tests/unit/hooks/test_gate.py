@@ -1,4 +1,4 @@
-"""What kube-scheduler is told about a pod, given the plan and the promises."""
+"""The filter and prioritize results for a pod, given the plan and the reservations."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from extender.model.reason import Reason
 from extender.model.resources import NOTHING, Resources
 from extender.planner.plan import DirectAdmission, GangStatus, Plan, Verdict
 from tests.builders import GANG, member_of, node, pod, pod_group, seen, uid
-from tests.unit.reservations import world as promises
+from tests.unit.reservations import world as reservation_world
 from tests.unit.reservations.world import NODES, OPEN
 
 
-class World(promises.World):
-    """One with a plan that leaves everything open."""
+class World(reservation_world.World):
+    """A world with a plan that admits everything."""
 
     def __init__(self, *items: Any, plan: Plan = OPEN, prefer: str = "nothing") -> None:
         super().__init__(*items, plan=plan, prefer=prefer)
@@ -48,7 +48,7 @@ def test_a_member_of_a_missing_role_is_refused_without_the_placement_its_bind_ne
     roles = pod_group(min_member=3, min_by_role={"ps": 1, "worker": 2})
     workers = [seen(f"w{index}", on="n1", role="worker") for index in range(3)]
     world = World(roles, *workers, seen("ps", role="ps"))
-    assert not world.ask("ps", role="ps").nodes, "its bind would be refused: it has no ticket"
+    assert not world.ask("ps", role="ps").nodes, "its bind would be refused: it has no placement"
 
     assert world.turn() == ["ps"]
     (chosen,) = world.ask("ps", role="ps").nodes
@@ -82,7 +82,7 @@ def test_a_reservation_does_not_move_into_capacity_reserved_for_other_gangs() ->
 
     assert not answer.nodes
     assert answer.outcome == "InsufficientCapacity"
-    assert world.of("p0").node == "n2", "an offer that misses costs no ticket"
+    assert world.of("p0").node == "n2", "the placement is kept"
     assert [(order.name, order.node) for order in world.woken] == [("p0", "n2")]
 
 
@@ -165,7 +165,7 @@ def test_a_surplus_member_waits_for_the_plan_where_others_wait_for_capacity() ->
 
 
 def test_the_next_plan_is_requested_for_a_pod_that_only_a_plan_can_admit() -> None:
-    """Others wait for the room, and no plan has looked at this one yet."""
+    """Others wait for the capacity, and no plan includes this pod yet."""
     for newcomer in (World(pod_group(), seen("p0"), seen("p1"), plan=Plan()), World(plan=Plan())):
         answer = newcomer.ask("p0") if newcomer.cluster.group(GANG) else newcomer.ask_single("web")
 
@@ -180,7 +180,7 @@ def test_the_next_plan_is_requested_for_a_pod_that_only_a_plan_can_admit() -> No
         World(pod_group(), seen("p0"), seen("p1"), plan=verdict(Reason.BEHIND_IN_ORDER)),
         World(pod_group(), seen("p0"), seen("p1"), plan=verdict(Reason.INSUFFICIENT_CAPACITY)),
     ],
-    ids=["not whole", "behind others", "without room"],
+    ids=["incomplete", "behind others", "no capacity"],
 )
 def test_no_plan_is_requested_for_a_pod_that_waits_for_another_reason(world: World) -> None:
     assert not world.ask("p0").nodes
@@ -201,7 +201,7 @@ def test_a_member_of_a_group_that_is_missing_or_unusable_is_refused(spoilt: str 
 
 
 def test_a_gang_that_may_not_start_is_refused_on_every_recently_offered_node() -> None:
-    """So kube-scheduler's sentence about it stays, and is not written for every pod that comes."""
+    """So kube-scheduler's condition stays the same, and is not written for every new pod."""
     world = World(pod_group(), seen("p0"), plan=verdict(Reason.INSUFFICIENT_CAPACITY))
     before = world.ask("p0")
 
@@ -225,7 +225,7 @@ def test_a_node_that_is_gone_or_not_offered_recently_is_not_in_the_refusal() -> 
 
 
 def test_a_pod_that_may_preempt_is_refused_only_on_the_offered_nodes() -> None:
-    """Those it was not offered have a reason of kube-scheduler's, and may be won by preempting."""
+    """Nodes not offered have a reason of kube-scheduler, and preemption may help there."""
     key = seen("web", "").membership.key
     plan = Plan(verdicts=verdict(Reason.QUEUE_OVER_DESERVED, key=key).verdicts)
     world = World(seen("web", ""), plan=plan)
@@ -246,9 +246,11 @@ def test_an_ordinary_pod_is_refused_reserved_capacity() -> None:
 
 
 def test_a_short_pod_may_use_the_backfill_reservation_that_its_placement_is_in() -> None:
-    fence = {"n1": Resources({"cpu": 4000}), "n2": Resources({"cpu": 4000})}
+    reserved = {"n1": Resources({"cpu": 4000}), "n2": Resources({"cpu": 4000})}
     brief, lengthy = {"deadline_s": 60.0}, {"deadline_s": 3600.0}
-    plan = Plan(reservations=fence, direct_admission={"default": DirectAdmission()}, brief_s=600.0)
+    plan = Plan(
+        reservations=reserved, direct_admission={"default": DirectAdmission()}, brief_s=600.0
+    )
     world = World(seen("web", "", **brief), seen("long", "", **lengthy), plan=plan)
     world.promise("web", on="n1", gang=GangKey("a/pod:web"), **brief)
     world.promise("long", on="n2", gang=GangKey("a/pod:long"), **lengthy)
@@ -262,10 +264,10 @@ def test_a_short_pod_may_use_the_backfill_reservation_that_its_placement_is_in()
 
 
 def test_an_ordinary_pod_is_refused_backfill_reservations() -> None:
-    fence = Resources({"cpu": 4000})
+    reserved = Resources({"cpu": 4000})
     world = World(
         seen("web", ""),
-        plan=Plan(reservations={"n1": fence}, direct_admission={"default": DirectAdmission()}),
+        plan=Plan(reservations={"n1": reserved}, direct_admission={"default": DirectAdmission()}),
     )
 
     answer = world.ask_single("web")
@@ -274,25 +276,25 @@ def test_an_ordinary_pod_is_refused_backfill_reservations() -> None:
 
 
 def test_capacity_that_becomes_free_on_a_node_with_a_missing_reservation_is_kept_for_it() -> None:
-    """Whoever leaves such a node does so between two plans, and others come at any moment."""
-    fence = {"n1": Resources({"cpu": 1000})}
-    plan = Plan(reservations=fence, direct_admission={"default": DirectAdmission()})
+    """Capacity becomes free between two plans, and other pods arrive at any moment."""
+    reserved = {"n1": Resources({"cpu": 1000})}
+    plan = Plan(reservations=reserved, direct_admission={"default": DirectAdmission()})
 
     assert list(World(seen("web", ""), plan=plan).ask_single("web").nodes) == NODES
-    owing = replace(plan, reservations_missing={"n1": Resources({"cpu": 3000})})
-    world = World(seen("web", ""), seen("late", ""), plan=owing)
+    with_missing = replace(plan, reservations_missing={"n1": Resources({"cpu": 3000})})
+    world = World(seen("web", ""), seen("late", ""), plan=with_missing)
     assert list(world.ask_single("web").nodes) == ["n2"]
     world.promise("late", "n1", seen("late", "").membership.key)
-    assert world.ledger.may_bind(uid("late"), "n1"), "who has a place there keeps it"
+    assert world.ledger.may_bind(uid("late"), "n1"), "a pod with a placement there keeps it"
 
 
 def test_an_ordinary_pod_keeps_its_placement_beside_missing_reservations_of_others() -> None:
-    """Whom others are to make room for will have theirs; its own was never theirs."""
-    fence = {"n1": NOTHING, "n2": NOTHING}
-    owed = {"n1": Resources({"cpu": 4000}), "n2": Resources({"cpu": 4000})}
+    """Missing reservations are filled by evictions; the pod's own placement is no part of them."""
+    reserved = {"n1": NOTHING, "n2": NOTHING}
+    missing = {"n1": Resources({"cpu": 4000}), "n2": Resources({"cpu": 4000})}
     plan = Plan(
-        reservations=fence,
-        reservations_missing=owed,
+        reservations=reserved,
+        reservations_missing=missing,
         direct_admission={"default": DirectAdmission()},
     )
     world = World(seen("web", ""), seen("late", ""), plan=plan)
@@ -439,7 +441,7 @@ def test_a_reservation_on_a_node_no_longer_managed_is_released_if_there_is_no_ot
     world = World(pod_group(), seen("p0"), seen("p1"))
     world.promise("p0", "n2")
     world.ledger.refused(uid("p0"))
-    world.wait(1)  # it is woken, with its node as the nomination
+    world.wait(1)  # it is woken, with its node as nominated node
     world.see(node("n2", managed=False))
     world.clock.advance(5)
 

@@ -1,4 +1,4 @@
-"""What a status says, in the words of its dialect."""
+"""The status of gangs and queues, in the fields of each API."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from tests.scene import gang, plan, snapshot, verdict
 
 
 def test_a_waiting_gang_is_unschedulable_for_its_reason() -> None:
-    said = desired.of_gang(
+    content = desired.of_gang(
         gang("train", 2, status=Status.PENDING),
         verdict("a/train", Reason.INSUFFICIENT_CAPACITY, message="needs 2 x 1 cpu"),
     )
 
-    assert said is not None
-    assert said.body == {
+    assert content is not None
+    assert content.body == {
         "phase": "Inqueue",
         "running": 0,
         "succeeded": 0,
@@ -58,10 +58,10 @@ def test_a_waiting_gang_is_unschedulable_for_its_reason() -> None:
 def test_the_two_conditions_follow_the_gang_status(
     reason: Reason, standing: GangStatus, unschedulable: str, scheduled: str
 ) -> None:
-    said = desired.of_gang(gang("train"), verdict("a/train", reason, standing))
+    content = desired.of_gang(gang("train"), verdict("a/train", reason, standing))
 
-    assert said is not None
-    assert [each["status"] for each in said.body["conditions"]] == [unschedulable, scheduled]
+    assert content is not None
+    assert [each["status"] for each in content.body["conditions"]] == [unschedulable, scheduled]
 
 
 def test_members_are_counted_by_stage() -> None:
@@ -71,10 +71,10 @@ def test_members_are_counted_by_stage() -> None:
         pod("c", on="n", status=Status.SUCCEEDED),
         pod("d", on="n", status=Status.FAILED),
     ]
-    said = desired.of_gang(gang("train", members), verdict("a/train"))
+    content = desired.of_gang(gang("train", members), verdict("a/train"))
 
-    assert said is not None
-    counted = [said.body[word] for word in ("running", "succeeded", "failed")]
+    assert content is not None
+    counted = [content.body[word] for word in ("running", "succeeded", "failed")]
     assert counted == [2, 1, 1]
 
 
@@ -89,11 +89,11 @@ def test_members_are_counted_by_stage() -> None:
 def test_every_api_gets_its_own_field_names(
     dialect: str, phase: Phase, word: str, types: list[str]
 ) -> None:
-    said = desired.of_gang(gang("train", dialect=dialect), verdict("a/train", phase=phase))
+    content = desired.of_gang(gang("train", dialect=dialect), verdict("a/train", phase=phase))
 
-    assert said is not None
-    assert said.body["phase"] == word
-    assert [each["type"] for each in said.body.get("conditions", [])] == types
+    assert content is not None
+    assert content.body["phase"] == word
+    assert [each["type"] for each in content.body.get("conditions", [])] == types
 
 
 def test_a_gang_without_a_pod_group_has_no_status() -> None:
@@ -148,9 +148,9 @@ def test_the_status_of_a_queue_has_used_deserved_and_reserved_amounts() -> None:
         queues={"left": FIGURES},
     )
 
-    said = desired.of_queues(snapshot(*gangs), decided)
+    content = desired.of_queues(snapshot(*gangs), decided)
 
-    assert said["left"].body == {
+    assert content["left"].body == {
         "pending": 0,
         "inqueue": 1,
         "running": 1,
@@ -166,13 +166,13 @@ def test_the_status_of_a_queue_has_used_deserved_and_reserved_amounts() -> None:
 def test_the_status_of_a_queue_has_a_limited_number_of_resources() -> None:
     junk = {f"a.io/r{number}": 1 for number in range(8_000)}
     used = Resources({**junk, "nvidia.com/gpu": 3, "cpu": 1000})
-    due = Resources({"nvidia.com/gpu": 8})
-    figures = replace(FIGURES, allocated=used, deserved=due)
+    deserved = Resources({"nvidia.com/gpu": 8})
+    figures = replace(FIGURES, allocated=used, deserved=deserved)
 
-    said = desired.of_queues(snapshot(), plan(queues={"left": figures}))["left"].body
+    content = desired.of_queues(snapshot(), plan(queues={"left": figures}))["left"].body
 
-    assert len(said["allocated"]) == 64
-    assert (said["allocated"]["nvidia.com/gpu"], said["allocated"]["cpu"]) == ("3", "1")
+    assert len(content["allocated"]) == 64
+    assert (content["allocated"]["nvidia.com/gpu"], content["allocated"]["cpu"]) == ("3", "1")
 
 
 def test_the_status_of_a_queue_names_its_findings() -> None:
@@ -181,9 +181,9 @@ def test_the_status_of_a_queue_names_its_findings() -> None:
         Finding("Queue", "left", "WeightZero", "its weight is 0"),
     ]
 
-    said = desired.of_queues(snapshot(), plan(queues={"left": FIGURES}), lambda name: found)
+    content = desired.of_queues(snapshot(), plan(queues={"left": FIGURES}), lambda name: found)
 
-    assert said["left"].body["conditions"] == [
+    assert content["left"].body["conditions"] == [
         {
             "type": "Valid",
             "status": "False",

@@ -1,4 +1,4 @@
-"""What makes no sense is told where the administrator looks, and not over and over."""
+"""Findings are events and conditions for the administrator, without repetition."""
 
 from __future__ import annotations
 
@@ -21,41 +21,41 @@ LOST = Queue(name="team", uid="q-1", parent="org")
 ORG = Queue(name="org", uid="q-2")
 
 
-class Desk:
-    """Looks and tells as the reporting thread would."""
+class FindingsHarness:
+    """Runs the audit and writes events as the reporting thread does."""
 
     def __init__(self, extra: Iterable[Finding] = ()) -> None:
         self.announcer, self.clock = RecordingAnnouncer(), VirtualClock()
         audit = Audit()
         self.findings = Findings(lambda seen: (*audit(seen), *extra), self.announcer, self.clock)
 
-    def look(self, seen: Snapshot, wait_s: float = 0.0) -> float:
+    def run_audit(self, seen: Snapshot, wait_s: float = 0.0) -> float:
         self.findings.update(seen, self.clock.monotonic())
         self.clock.advance(wait_s)
         return self.findings.write_due(self.clock.monotonic())
 
 
 def test_a_finding_is_a_warning_on_its_queue_once_it_has_lasted_a_moment() -> None:
-    desk = Desk()
+    harness = FindingsHarness()
     seen = snapshot([], queues=[LOST])
 
-    assert desk.look(seen) == desk.clock.monotonic() + SETTLE_S
-    assert desk.announcer.notices == []
-    desk.look(seen, wait_s=SETTLE_S)
+    assert harness.run_audit(seen) == harness.clock.monotonic() + SETTLE_S
+    assert harness.announcer.notices == []
+    harness.run_audit(seen, wait_s=SETTLE_S)
 
-    (notice,) = desk.announcer.notices
+    (notice,) = harness.announcer.notices
     assert (notice.subject.kind, notice.subject.uid) == ("Queue", "q-1")
     assert (notice.reason, notice.warning, notice.at) == ("ParentMissing", True, NOW + SETTLE_S)
     assert notice.message.startswith("queue team is below queue org, which does not exist")
 
 
 def test_queues_applied_child_first_cause_no_event() -> None:
-    desk = Desk()
-    desk.look(snapshot([], queues=[LOST]), wait_s=SETTLE_S / 2)
-    desk.look(snapshot([], queues=[LOST, ORG]), wait_s=SETTLE_S)
+    harness = FindingsHarness()
+    harness.run_audit(snapshot([], queues=[LOST]), wait_s=SETTLE_S / 2)
+    harness.run_audit(snapshot([], queues=[LOST, ORG]), wait_s=SETTLE_S)
 
-    assert desk.announcer.notices == []
-    assert desk.findings.current == ()
+    assert harness.announcer.notices == []
+    assert harness.findings.current == ()
 
 
 def test_a_failed_audit_is_logged_and_keeps_the_last_findings(
@@ -77,36 +77,36 @@ def test_a_failed_audit_is_logged_and_keeps_the_last_findings(
 
 
 def test_the_event_of_a_lasting_finding_is_repeated_after_an_hour_and_not_before() -> None:
-    desk = Desk()
-    desk.look(snapshot([], queues=[LOST]), wait_s=SETTLE_S)
-    desk.look(snapshot([], queues=[LOST]), wait_s=AGAIN_S - 1)
-    assert len(desk.announcer.notices) == 1
+    harness = FindingsHarness()
+    harness.run_audit(snapshot([], queues=[LOST]), wait_s=SETTLE_S)
+    harness.run_audit(snapshot([], queues=[LOST]), wait_s=AGAIN_S - 1)
+    assert len(harness.announcer.notices) == 1
 
-    desk.look(snapshot([], queues=[LOST]), wait_s=1)
-    assert len(desk.announcer.notices) == 2
+    harness.run_audit(snapshot([], queues=[LOST]), wait_s=1)
+    assert len(harness.announcer.notices) == 2
 
 
 def test_a_finding_that_returns_has_an_event_again() -> None:
-    desk = Desk()
+    harness = FindingsHarness()
     for queues in ([LOST], [LOST, ORG], [LOST]):
-        desk.look(snapshot([], queues=queues), wait_s=SETTLE_S)
+        harness.run_audit(snapshot([], queues=queues), wait_s=SETTLE_S)
 
-    assert [notice.reason for notice in desk.announcer.notices] == ["ParentMissing"] * 2
+    assert [notice.reason for notice in harness.announcer.notices] == ["ParentMissing"] * 2
 
 
 def test_changed_figures_in_a_finding_cause_no_event() -> None:
-    desk = Desk()
+    harness = FindingsHarness()
     for cpu in (9, 10):
         greedy = Queue(name="a", uid="q", guarantee=Resources.parse({"cpu": cpu}))
-        desk.look(snapshot([node("n0", cpu=3)], queues=[greedy]), wait_s=SETTLE_S)
+        harness.run_audit(snapshot([node("n0", cpu=3)], queues=[greedy]), wait_s=SETTLE_S)
 
-    assert [notice.reason for notice in desk.announcer.notices] == ["GuaranteesAboveCluster"]
-    assert desk.findings.current is not None
-    assert "guaranteed 10 cpu" in desk.findings.current[0].message
+    assert [notice.reason for notice in harness.announcer.notices] == ["GuaranteesAboveCluster"]
+    assert harness.findings.current is not None
+    assert "guaranteed 10 cpu" in harness.findings.current[0].message
 
 
 def test_a_finding_about_a_namespace_is_an_event_on_the_namespace() -> None:
-    desk = Desk([Finding("Namespace", "a", "UnknownQueue", "mend it")])
+    harness = FindingsHarness([Finding("Namespace", "a", "UnknownQueue", "mend it")])
     seen = snapshot([], queues=[])
     named = Snapshot(
         generation=1,
@@ -114,9 +114,9 @@ def test_a_finding_about_a_namespace_is_an_event_on_the_namespace() -> None:
         nodes=seen.nodes,
         namespaces={"a": Namespace(name="a", uid="n-1")},
     )
-    desk.look(named, wait_s=SETTLE_S)
+    harness.run_audit(named, wait_s=SETTLE_S)
 
-    (notice,) = desk.announcer.notices
+    (notice,) = harness.announcer.notices
     assert (notice.subject.kind, notice.subject.name, notice.subject.uid) == (
         "Namespace",
         "a",
@@ -125,16 +125,18 @@ def test_a_finding_about_a_namespace_is_an_event_on_the_namespace() -> None:
 
 
 def test_a_finding_about_an_object_that_does_not_exist_has_no_event() -> None:
-    desk = Desk()
-    desk.look(snapshot([], queues=[Queue(name="implied", parent="nowhere")]), wait_s=SETTLE_S)
+    harness = FindingsHarness()
+    harness.run_audit(
+        snapshot([], queues=[Queue(name="implied", parent="nowhere")]), wait_s=SETTLE_S
+    )
 
-    assert desk.announcer.notices == []
-    assert desk.findings.current is not None
-    assert len(desk.findings.current) == 1
+    assert harness.announcer.notices == []
+    assert harness.findings.current is not None
+    assert len(harness.findings.current) == 1
 
 
 def test_before_the_first_audit_there_are_no_findings_to_show() -> None:
-    assert Desk().findings.current is None
+    assert FindingsHarness().findings.current is None
 
 
 def test_the_audit_counts_nodes_that_are_not_ready() -> None:

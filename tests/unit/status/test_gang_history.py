@@ -1,4 +1,4 @@
-"""The story of a gang: a line per change, bounded, dated by what the API server wrote."""
+"""The history of a gang: a line per change, limited, with times of the API server."""
 
 from __future__ import annotations
 
@@ -157,23 +157,23 @@ def test_the_last_cycle_can_be_read() -> None:
 
 def test_waiting_binds_are_recorded_once_each_time_a_gang_is_admitted() -> None:
     journal, admitted = GangHistory(), verdict("a/g", Reason.ADMITTED)
-    promised = gang(
+    reserved = gang(
         "g",
         [pod("g-0", on="n", status=Status.ALLOCATED), pod("g-1", on="n", status=Status.ALLOCATED)],
     )
-    held = gang(
+    waiting = gang(
         "g",
         [pod("g-0", on="n", status=Status.BINDING), pod("g-1", on="n", status=Status.ALLOCATED)],
     )
-    journal.note(snapshot(promised), plan(admitted))
+    journal.note(snapshot(reserved), plan(admitted))
     for _ in range(3):
-        journal.note(snapshot(held), plan(admitted))
-    journal.note(snapshot(held), plan(verdict("a/g", Reason.BACKING_OFF)))
-    journal.note(snapshot(held), plan(admitted))
+        journal.note(snapshot(waiting), plan(admitted))
+    journal.note(snapshot(waiting), plan(verdict("a/g", Reason.BACKING_OFF)))
+    journal.note(snapshot(waiting), plan(admitted))
 
-    told = journal.story(GangKey("a/g"))
-    assert [line.word for line in told] == ["Admitted", "Held", "BackingOff", "Admitted", "Held"]
-    assert told[1].text == "binds of 1 of at least 2 members wait for the rest"
+    lines = journal.story(GangKey("a/g"))
+    assert [line.word for line in lines] == ["Admitted", "Held", "BackingOff", "Admitted", "Held"]
+    assert lines[1].text == "binds of 1 of at least 2 members wait for the rest"
 
 
 def test_the_plan_and_the_history_are_forgotten_when_the_lease_ends() -> None:
@@ -184,7 +184,7 @@ def test_the_plan_and_the_history_are_forgotten_when_the_lease_ends() -> None:
         total=Resources({"cpu": 1000}),
     )
     journal.note(snapshot(WAITING), waits)
-    left = RecordedEviction(NOW, "a/x", GangKey("a/x"), "n", "reclaim", TRAIN, "due")
+    left = RecordedEviction(NOW, "a/x", GangKey("a/x"), "n", "reclaim", TRAIN, "why")
     journal.departures.note(PodUid("x"), left)
     journal.forget()
 

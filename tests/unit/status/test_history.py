@@ -1,4 +1,4 @@
-"""The last hour of queues: sampled, bounded, and never running backwards."""
+"""The last hour of queues: sampled, limited, and always in order of time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is told when others have led in between, and when answers come late."""
+"""Reports across changes of leader, and with late responses."""
 
 from __future__ import annotations
 
@@ -18,13 +18,21 @@ from extender.status.findings import AGAIN_S
 from tests.builders import NOW
 from tests.doubles import RecordingWriter
 from tests.scene import gang, plan, snapshot, verdict
-from tests.unit.status.test_reporter import BEHIND, NEW, NO_ROOM, RUNNING, RUNS, WAITS, Desk
+from tests.unit.status.test_reporter import (
+    BEHIND,
+    NEW,
+    NO_ROOM,
+    RUNNING,
+    RUNS,
+    WAITS,
+    ReporterHarness,
+)
 
 HOUR_S = 3600.0
 
 
 class SlowWriter(RecordingWriter):
-    """Does what it is asked at once, and answers when it is told to."""
+    """Writes at once, and returns the response when the test allows it."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -49,19 +57,19 @@ class SlowWriter(RecordingWriter):
 
 def test_a_reason_that_changes_during_a_write_is_reported_afterwards() -> None:
     writer = SlowWriter()
-    desk = Desk(writer=writer)
-    desk.report((WAITS, NO_ROOM), wait_s=2)
+    harness = ReporterHarness(writer=writer)
+    harness.report((WAITS, NO_ROOM), wait_s=2)
     writer.is_slow = True
-    desk.report((WAITS, BEHIND), wait_s=2)
-    desk.report((WAITS, NO_ROOM), wait_s=2)
+    harness.report((WAITS, BEHIND), wait_s=2)
+    harness.report((WAITS, NO_ROOM), wait_s=2)
     writer.answer()
-    desk.settle(5)
+    harness.settle(5)
 
-    assert desk.reasons() == ["InsufficientCapacity", "BehindInOrder", "InsufficientCapacity"]
+    assert harness.reasons() == ["InsufficientCapacity", "BehindInOrder", "InsufficientCapacity"]
 
 
 def test_a_standby_that_takes_over_repeats_no_report_of_the_earlier_leader() -> None:
-    leader, standby = Desk(), Desk()
+    leader, standby = ReporterHarness(), ReporterHarness()
     leader.report((WAITS, NO_ROOM), wait_s=2)
     standby.writer.statuses = leader.writer.statuses
     standby.clock.advance(HOUR_S)
@@ -74,7 +82,7 @@ def test_a_standby_that_takes_over_repeats_no_report_of_the_earlier_leader() -> 
 
 
 def test_a_wait_keeps_its_start_when_another_leader_takes_over() -> None:
-    leader, standby = Desk(), Desk()
+    leader, standby = ReporterHarness(), ReporterHarness()
     leader.report((WAITS, NO_ROOM), wait_s=2)
     standby.writer.statuses = leader.writer.statuses
     (before,) = leader.writer.of("train")
@@ -87,63 +95,64 @@ def test_a_wait_keeps_its_start_when_another_leader_takes_over() -> None:
 
 
 def test_a_status_written_by_another_leader_is_not_taken_for_an_earlier_write_of_ours() -> None:
-    desk, other = Desk(), Desk()
-    desk.report((WAITS, NO_ROOM), wait_s=2)
-    desk.journal.forget()
-    other.writer.statuses = desk.writer.statuses
+    harness, other = ReporterHarness(), ReporterHarness()
+    harness.report((WAITS, NO_ROOM), wait_s=2)
+    harness.journal.forget()
+    other.writer.statuses = harness.writer.statuses
     other.clock.advance(60)
     other.report((RUNS, RUNNING), wait_s=5)
-    desk.clock.advance(120)
-    desk.report((WAITS, NO_ROOM), wait_s=5)
+    harness.clock.advance(120)
+    harness.report((WAITS, NO_ROOM), wait_s=5)
 
     assert (
-        desk.writer.statuses[WAITS.group.uid]["conditions"][0]["reason"] == "InsufficientCapacity"
+        harness.writer.statuses[WAITS.group.uid]["conditions"][0]["reason"]
+        == "InsufficientCapacity"
     )
-    assert desk.reasons() == ["InsufficientCapacity", "InsufficientCapacity"]
+    assert harness.reasons() == ["InsufficientCapacity", "InsufficientCapacity"]
 
 
 def test_no_status_is_written_after_the_lease_ends() -> None:
-    desk = Desk()
-    desk.writer.failures = [NotLeader("we do not lead")] * 100
-    desk.report((WAITS, NO_ROOM), wait_s=2)
-    tried = 100 - len(desk.writer.failures)
-    desk.journal.forget()
-    desk.settle(120)
-    assert 100 - len(desk.writer.failures) == tried
+    harness = ReporterHarness()
+    harness.writer.failures = [NotLeader("we do not lead")] * 100
+    harness.report((WAITS, NO_ROOM), wait_s=2)
+    tried = 100 - len(harness.writer.failures)
+    harness.journal.forget()
+    harness.settle(120)
+    assert 100 - len(harness.writer.failures) == tried
 
-    desk.writer.failures.clear()  # a term begins, and there is no plan yet
-    desk.settle(120)
-    assert desk.writer.writes == []
+    harness.writer.failures.clear()  # a lease starts, and there is no plan yet
+    harness.settle(120)
+    assert harness.writer.writes == []
 
 
 def test_no_finding_is_reported_after_the_lease_ends() -> None:
-    desk = Desk()
+    harness = ReporterHarness()
     lost = Queue(name="team", uid="q-1", parent="org")
-    desk.reporter.report(snapshot(queues=[lost], now=desk.clock.now()), plan())
-    desk.settle(5)
-    assert desk.announcer.said() == [("team", "ParentMissing")]
+    harness.reporter.report(snapshot(queues=[lost], now=harness.clock.now()), plan())
+    harness.settle(5)
+    assert harness.announcer.said() == [("team", "ParentMissing")]
 
-    desk.journal.forget()
-    desk.clock.advance(AGAIN_S)
-    desk.settle(5)
-    assert desk.announcer.said() == [("team", "ParentMissing")]
-    assert desk.findings.current is None
+    harness.journal.forget()
+    harness.clock.advance(AGAIN_S)
+    harness.settle(5)
+    assert harness.announcer.said() == [("team", "ParentMissing")]
+    assert harness.findings.current is None
 
 
 def test_the_series_of_a_queue_without_an_object_are_dropped_with_it() -> None:
-    desk = Desk()
+    harness = ReporterHarness()
     waits = gang("train", 2, status=Status.PENDING, created=NOW)
     for name in ("ci-1", "ci-2"):
         implicit = {name: QueueFigures(name=name, weight=1)}
         admitted = verdict("a/train", Reason.ADMITTED, queue=name)
-        desk.report(
+        harness.report(
             (waits, verdict("a/train", Reason.INSUFFICIENT_CAPACITY, queue=name)),
             wait_s=1,
             queues=implicit,
         )
-        desk.report((waits, admitted), wait_s=1, queues=implicit)
+        harness.report((waits, admitted), wait_s=1, queues=implicit)
 
-    assert [*desk.metrics.admission_seconds._metrics] == [("ci-2",)]
+    assert [*harness.metrics.admission_seconds._metrics] == [("ci-2",)]
 
 
 def _since(status: Mapping[str, Any]) -> str:
@@ -151,20 +160,20 @@ def _since(status: Mapping[str, Any]) -> str:
 
 
 def test_an_invalid_response_does_not_stop_other_status_writes() -> None:
-    desk = Desk()
-    desk.writer.failures = [ValueError("no JSON")] * 3
+    harness = ReporterHarness()
+    harness.writer.failures = [ValueError("no JSON")] * 3
     other = gang("other", 1, status=Status.PENDING, created=NEW)
-    desk.report(
+    harness.report(
         (WAITS, NO_ROOM), (other, verdict("a/other", Reason.INSUFFICIENT_CAPACITY)), wait_s=30
     )
 
-    assert {each.name for each, _ in desk.writer.writes} == {"train", "other"}
-    failed = desk.metrics.status_writes.labels("PodGroup", "failed")
+    assert {each.name for each, _ in harness.writer.writes} == {"train", "other"}
+    failed = harness.metrics.status_writes.labels("PodGroup", "failed")
     assert failed._value.get() == 3
 
 
 class PacedWriter(RecordingWriter):
-    """Does one thing after the other, as many in a second as the API server is asked for."""
+    """Writes in order, at the rate limit for the API server."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -185,7 +194,7 @@ class PacedWriter(RecordingWriter):
 
 def test_a_changed_reason_is_not_queued_behind_details_of_thousands_of_waiting_gangs() -> None:
     writer = PacedWriter()
-    desk = Desk(writer=writer)
+    harness = ReporterHarness(writer=writer)
     many = [gang(f"job-{each}", 1, status=Status.PENDING, created=NEW) for each in range(600)]
 
     def told(message: str) -> list[tuple[Gang, Verdict]]:
@@ -194,20 +203,20 @@ def test_a_changed_reason_is_not_queued_behind_details_of_thousands_of_waiting_g
             for each in many
         ]
 
-    desk.report(*told("1 slot is free"), wait_s=1)
+    harness.report(*told("1 slot is free"), wait_s=1)
     writer.serve(600)
-    desk.clock.advance(5)
-    desk.report(*told("2 slots are free"), wait_s=1)
-    desk.report(*told("2 slots are free"), (WAITS, NO_ROOM), wait_s=1)
+    harness.clock.advance(5)
+    harness.report(*told("2 slots are free"), wait_s=1)
+    harness.report(*told("2 slots are free"), (WAITS, NO_ROOM), wait_s=1)
     for _ in range(40):
         writer.serve(PER_S / 20)
-        desk.settle(0.05)
+        harness.settle(0.05)
 
     assert [status["phase"] for status in writer.of("train")] == ["Inqueue"]
-    # And the details are told in their turn.
+    # The details are written afterwards.
     for _ in range(300):
         writer.serve(PER_S / 20)
-        desk.settle(0.05)
+        harness.settle(0.05)
     last = {subject.name: status for subject, status in writer.writes}
     messages = {status["conditions"][0]["message"] for status in last.values()}
     assert messages == {NO_ROOM.message, "2 slots are free"}

@@ -1,4 +1,4 @@
-"""Whose pods are refused again and again is counted by namespace, and told."""
+"""Refusals are counted by namespace, and the namespaces with the most are logged."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from extender.status import notes
 from extender.status.notes import LOUD, MINUTE_S, MOST_SHOWN, SHOWN, RefusedNamespaces
 
 
-class Told:
-    """Burdens with a clock of their own."""
+class NamespacesHarness:
+    """Counted refusals with a clock that the test sets."""
 
     def __init__(self) -> None:
         self.metrics = Metrics()
-        self.burdens = RefusedNamespaces(self.metrics)
+        self.namespaces = RefusedNamespaces(self.metrics)
         self.now = 1000.0
 
     def refuse(self, namespace: str, times: int = 1) -> None:
         for _ in range(times):
             gang = GangKey(f"{namespace}/train")
-            self.burdens.refused(namespace, gang, "InsufficientCapacity", self.now)
+            self.namespaces.refused(namespace, gang, "InsufficientCapacity", self.now)
 
     def value(self, namespace: str) -> float | None:
         name = "gang_extender_namespace_refusals_total"
@@ -31,51 +31,51 @@ class Told:
 
 
 def test_a_namespace_has_a_series_after_many_refusals() -> None:
-    told = Told()
-    told.refuse("quiet", SHOWN - 1)
-    told.refuse("busy", SHOWN + 5)
+    harness = NamespacesHarness()
+    harness.refuse("quiet", SHOWN - 1)
+    harness.refuse("busy", SHOWN + 5)
 
-    assert (told.value("quiet"), told.value("busy")) == (None, SHOWN + 5)
+    assert (harness.value("quiet"), harness.value("busy")) == (None, SHOWN + 5)
 
 
 def test_the_number_of_namespaces_with_series_is_limited_and_includes_the_busiest() -> None:
-    told = Told()
+    harness = NamespacesHarness()
     for number in range(MOST_SHOWN):
-        told.refuse(f"n{number}", SHOWN + number + 1)
-    told.refuse("one-more", SHOWN)
-    assert told.value("one-more") is None
+        harness.refuse(f"n{number}", SHOWN + number + 1)
+    harness.refuse("one-more", SHOWN)
+    assert harness.value("one-more") is None
 
-    told.refuse("one-more", 2)
+    harness.refuse("one-more", 2)
 
-    assert (told.value("one-more"), told.value("n0")) == (SHOWN + 2, None)
+    assert (harness.value("one-more"), harness.value("n0")) == (SHOWN + 2, None)
 
 
 def test_unlimited_namespaces_are_forgotten_except_the_busiest(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(notes, "_MOST_COUNTED", 20)
-    told = Told()
-    told.refuse("busy", SHOWN - 1)
+    harness = NamespacesHarness()
+    harness.refuse("busy", SHOWN - 1)
     for number in range(1000):
-        told.refuse(f"made-up-{number}")
-        assert len(told.burdens._counts) <= 20
-        assert len(told.burdens._minute) <= 20
-        assert len(told.burdens._examples) <= 20
-    told.refuse("busy")
+        harness.refuse(f"made-up-{number}")
+        assert len(harness.namespaces._counts) <= 20
+        assert len(harness.namespaces._minute) <= 20
+        assert len(harness.namespaces._examples) <= 20
+    harness.refuse("busy")
 
-    assert told.value("busy") == SHOWN
+    assert harness.value("busy") == SHOWN
 
 
 def test_the_namespaces_refused_most_often_are_logged_once_a_minute(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    told = Told()
+    harness = NamespacesHarness()
     with caplog.at_level(logging.WARNING):
-        told.refuse("busy", LOUD)
-        told.refuse("quiet", LOUD - 1)
+        harness.refuse("busy", LOUD)
+        harness.refuse("quiet", LOUD - 1)
         assert caplog.records == []
-        told.now += MINUTE_S
-        told.refuse("quiet")
+        harness.now += MINUTE_S
+        harness.refuse("quiet")
 
     (record,) = caplog.records
     assert getattr(record, "facts") == {  # noqa: B009 - set by our own logging
@@ -87,9 +87,9 @@ def test_the_namespaces_refused_most_often_are_logged_once_a_minute(
 
 
 def test_a_minute_with_few_refusals_is_not_logged(caplog: pytest.LogCaptureFixture) -> None:
-    told = Told()
+    harness = NamespacesHarness()
     for _ in range(5):
-        told.refuse("quiet", LOUD - 1)
-        told.now += MINUTE_S
+        harness.refuse("quiet", LOUD - 1)
+        harness.now += MINUTE_S
 
     assert caplog.records == []

@@ -1,4 +1,4 @@
-"""What the cluster is told of a pass, and how seldom."""
+"""Status, events and metrics of a planning cycle, with few writes."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from tests.builders import NOW, pod
 from tests.doubles import RecordingAnnouncer, RecordingWriter
 from tests.scene import gang, plan, snapshot, verdict
 
-NEW = NOW + 1  # created after we started, so that nothing needs to be read
+NEW = NOW + 1  # created after the start of the process, so that no status needs to be read
 WAITS = gang("train", 2, status=Status.PENDING, created=NEW)
 RUNS = gang("train", 2, created=NEW)
 NO_ROOM = verdict(
@@ -39,8 +39,8 @@ RUNNING = verdict("a/train")
 
 
 @dataclass
-class Desk:
-    """A reporter whose thread is the test itself."""
+class ReporterHarness:
+    """A reporter that runs in the thread of the test."""
 
     writer: RecordingWriter = field(default_factory=RecordingWriter)
     announcer: RecordingAnnouncer = field(default_factory=RecordingAnnouncer)
@@ -60,7 +60,7 @@ class Desk:
         )
 
     def report(self, *said: tuple[Gang, Verdict], wait_s: float = 0.0, **rest: Any) -> None:
-        """Report a pass and let time pass in steps as small as the thread's."""
+        """Report a cycle and advance the time in steps as small as the thread's."""
         seen = snapshot(*(each for each, _ in said), now=self.clock.now())
         self.reporter.report(seen, plan(*(each for _, each in said), **rest))
         self.settle(wait_s)
@@ -77,54 +77,54 @@ class Desk:
 
 
 def test_a_waiting_gang_has_its_reason_in_status_and_event_within_a_second() -> None:
-    desk = Desk()
-    desk.report((WAITS, NO_ROOM), wait_s=0.9)
+    harness = ReporterHarness()
+    harness.report((WAITS, NO_ROOM), wait_s=0.9)
 
-    assert [status["phase"] for status in desk.writer.of("train")] == ["Inqueue"]
-    assert desk.writer.of("train")[0]["conditions"][0]["message"] == NO_ROOM.message
-    assert desk.announcer.said() == [("train", "InsufficientCapacity")]
-    assert desk.announcer.notices[0].message == NO_ROOM.message
+    assert [status["phase"] for status in harness.writer.of("train")] == ["Inqueue"]
+    assert harness.writer.of("train")[0]["conditions"][0]["message"] == NO_ROOM.message
+    assert harness.announcer.said() == [("train", "InsufficientCapacity")]
+    assert harness.announcer.notices[0].message == NO_ROOM.message
 
 
 def test_nothing_is_written_while_nothing_changes() -> None:
-    desk = Desk()
+    harness = ReporterHarness()
     for _ in range(50):
-        desk.report((WAITS, replace(NO_ROOM)), wait_s=1)
+        harness.report((WAITS, replace(NO_ROOM)), wait_s=1)
 
-    assert len(desk.writer.writes) == 1
-    assert len(desk.announcer.notices) == 1
+    assert len(harness.writer.writes) == 1
+    assert len(harness.announcer.notices) == 1
 
 
 def test_a_gang_that_starts_at_once_costs_one_write_and_no_event() -> None:
-    desk = Desk()
-    desk.report((WAITS, verdict("a/train", Reason.NOT_ENOUGH_MEMBERS)), wait_s=0.2)
-    desk.report((WAITS, verdict("a/train", Reason.ADMITTED)), wait_s=0.1)
+    harness = ReporterHarness()
+    harness.report((WAITS, verdict("a/train", Reason.NOT_ENOUGH_MEMBERS)), wait_s=0.2)
+    harness.report((WAITS, verdict("a/train", Reason.ADMITTED)), wait_s=0.1)
     bound = gang("train", 2, status=Status.BOUND, created=NEW)
-    desk.report((bound, RUNNING), wait_s=0.3)
-    desk.report(
+    harness.report((bound, RUNNING), wait_s=0.3)
+    harness.report(
         (
             gang("train", [pod("x", on="n"), pod("y", on="n", status=Status.BOUND)], created=NEW),
             RUNNING,
         ),
         wait_s=0.2,
     )
-    desk.report((RUNS, RUNNING), wait_s=5)
+    harness.report((RUNS, RUNNING), wait_s=5)
 
-    assert [(status["phase"], status["running"]) for status in desk.writer.of("train")] == [
+    assert [(status["phase"], status["running"]) for status in harness.writer.of("train")] == [
         ("Running", 2)
     ]
-    assert desk.announcer.notices == []
+    assert harness.announcer.notices == []
 
 
 def test_a_field_without_effect_in_a_new_group_has_an_event_even_if_the_gang_starts_at_once() -> (
     None
 ):
-    desk = Desk()
+    harness = ReporterHarness()
     wishful = Gang(group=replace(RUNS.group, remark="it does nothing here"), pods=RUNS.pods)
     for _ in range(3):
-        desk.report((wishful, RUNNING), wait_s=2)
+        harness.report((wishful, RUNNING), wait_s=2)
 
-    (notice,) = desk.announcer.notices
+    (notice,) = harness.announcer.notices
     assert (notice.reason, notice.message, notice.warning) == (
         "IgnoredField",
         "it does nothing here",
@@ -133,61 +133,61 @@ def test_a_field_without_effect_in_a_new_group_has_an_event_even_if_the_gang_sta
 
 
 def test_fields_without_effect_in_groups_older_than_the_process_have_no_new_event() -> None:
-    desk = Desk()
+    harness = ReporterHarness()
     group = replace(RUNS.group, remark="it does nothing here", created=NOW - 1)
-    desk.report((Gang(group=group, pods=RUNS.pods), RUNNING), wait_s=2)
+    harness.report((Gang(group=group, pods=RUNS.pods), RUNNING), wait_s=2)
 
-    assert desk.announcer.notices == []
+    assert harness.announcer.notices == []
 
 
 def test_every_change_of_reason_has_one_event() -> None:
-    desk = Desk()
+    harness = ReporterHarness()
     for said in (NO_ROOM, BEHIND, BEHIND, NO_ROOM):
-        desk.report((WAITS, said), wait_s=2)
+        harness.report((WAITS, said), wait_s=2)
 
-    assert desk.reasons() == ["InsufficientCapacity", "BehindInOrder", "InsufficientCapacity"]
-    assert [word for _, word in desk.announcer.said()] == desk.reasons()
+    assert harness.reasons() == ["InsufficientCapacity", "BehindInOrder", "InsufficientCapacity"]
+    assert [word for _, word in harness.announcer.said()] == harness.reasons()
 
 
 def test_a_reason_that_flickers_does_not_have_an_event_each_time() -> None:
-    desk = Desk()
+    harness = ReporterHarness()
     for step in range(20):
-        desk.report((WAITS, NO_ROOM if step % 2 else BEHIND), wait_s=0.1)
+        harness.report((WAITS, NO_ROOM if step % 2 else BEHIND), wait_s=0.1)
 
-    assert len(desk.writer.writes) <= 2 / PATIENCE_S + 1
+    assert len(harness.writer.writes) <= 2 / PATIENCE_S + 1
 
 
 def test_changing_figures_in_a_message_are_refreshed_less_and_less_often() -> None:
-    desk = Desk()
+    harness = ReporterHarness()
     for second in range(600):
         moved = replace(NO_ROOM, message=f"needs 2 x 1 cpu; {second} slots are free")
-        desk.report((WAITS, moved), wait_s=1)
+        harness.report((WAITS, moved), wait_s=1)
 
-    assert len(desk.announcer.notices) == 1
-    assert 8 < len(desk.writer.writes) < 20
+    assert len(harness.announcer.notices) == 1
+    assert 8 < len(harness.writer.writes) < 20
 
 
 def test_the_end_of_a_long_wait_has_an_event() -> None:
-    desk = Desk()
-    desk.report((WAITS, NO_ROOM), wait_s=42)
-    desk.report((RUNS, RUNNING), wait_s=3)
+    harness = ReporterHarness()
+    harness.report((WAITS, NO_ROOM), wait_s=42)
+    harness.report((RUNS, RUNNING), wait_s=3)
 
-    assert desk.announcer.said() == [("train", "InsufficientCapacity"), ("train", "Running")]
-    assert desk.announcer.notices[1].message.startswith("runs after waiting 4")
+    assert harness.announcer.said() == [("train", "InsufficientCapacity"), ("train", "Running")]
+    assert harness.announcer.notices[1].message.startswith("runs after waiting 4")
 
 
 def test_the_reported_wait_counts_from_its_start_across_changes_of_reason() -> None:
-    desk = Desk()
-    desk.report((WAITS, NO_ROOM), wait_s=20)
-    desk.report((WAITS, verdict("a/train", Reason.ADMITTED)), wait_s=3)
-    desk.report((WAITS, BEHIND), wait_s=20)
-    desk.report((RUNS, RUNNING), wait_s=3)
+    harness = ReporterHarness()
+    harness.report((WAITS, NO_ROOM), wait_s=20)
+    harness.report((WAITS, verdict("a/train", Reason.ADMITTED)), wait_s=3)
+    harness.report((WAITS, BEHIND), wait_s=20)
+    harness.report((RUNS, RUNNING), wait_s=3)
 
-    assert desk.announcer.notices[-1].message.startswith("runs after waiting 4")
+    assert harness.announcer.notices[-1].message.startswith("runs after waiting 4")
 
 
 def test_a_wait_that_an_earlier_process_reported_counts_from_its_start() -> None:
-    before, after = Desk(), Desk()
+    before, after = ReporterHarness(), ReporterHarness()
     before.report((WAITS, NO_ROOM), wait_s=2)
     after.writer.statuses = before.writer.statuses
     old = gang("train", 2, status=Status.PENDING, created=NOW - 100)
@@ -198,7 +198,7 @@ def test_a_wait_that_an_earlier_process_reported_counts_from_its_start() -> None
 
 
 def test_the_end_of_a_wait_that_was_not_observed_has_an_event_without_its_length() -> None:
-    before, after = Desk(), Desk()
+    before, after = ReporterHarness(), ReporterHarness()
     before.report((WAITS, NO_ROOM), wait_s=2)
     after.writer.statuses = before.writer.statuses
     after.report((gang("train", 2, created=NOW - 100), RUNNING), wait_s=5)
@@ -207,34 +207,34 @@ def test_the_end_of_a_wait_that_was_not_observed_has_an_event_without_its_length
 
 
 def test_a_gang_that_ends_stays_scheduled_without_an_event() -> None:
-    desk = Desk()
-    desk.report((RUNS, RUNNING), wait_s=3)
+    harness = ReporterHarness()
+    harness.report((RUNS, RUNNING), wait_s=3)
     over = verdict("a/train", Reason.COMPLETED, phase=Phase.COMPLETED)
-    desk.report((gang("train", 2, created=NEW, status=Status.SUCCEEDED), over), wait_s=8)
+    harness.report((gang("train", 2, created=NEW, status=Status.SUCCEEDED), over), wait_s=8)
 
-    status = desk.writer.of("train")[-1]
+    status = harness.writer.of("train")[-1]
     assert (status["phase"], status["running"], status["succeeded"]) == ("Completed", 0, 2)
     assert [(each["type"], each["status"]) for each in status["conditions"]] == [
         ("Unschedulable", "False"),
         ("Scheduled", "True"),
     ]
-    assert desk.announcer.notices == []
+    assert harness.announcer.notices == []
 
 
 def test_a_gang_has_a_log_line_for_every_transition(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     caplog.set_level("INFO", "extender.status.reporter")
-    desk = Desk()
-    desk.report((WAITS, NO_ROOM), wait_s=2)
-    desk.report((WAITS, BEHIND), wait_s=2)
-    desk.report((WAITS, verdict("a/train", Reason.ADMITTED)), wait_s=1)
-    desk.report((RUNS, RUNNING), wait_s=3)
-    desk.report((WAITS, NO_ROOM), wait_s=1)
-    desk.report((RUNS, RUNNING), wait_s=4)
+    harness = ReporterHarness()
+    harness.report((WAITS, NO_ROOM), wait_s=2)
+    harness.report((WAITS, BEHIND), wait_s=2)
+    harness.report((WAITS, verdict("a/train", Reason.ADMITTED)), wait_s=1)
+    harness.report((RUNS, RUNNING), wait_s=3)
+    harness.report((WAITS, NO_ROOM), wait_s=1)
+    harness.report((RUNS, RUNNING), wait_s=4)
     over = gang("train", 2, created=NEW, status=Status.SUCCEEDED)
-    desk.report((over, verdict("a/train", Reason.COMPLETED)), wait_s=1)
-    desk.report()
+    harness.report((over, verdict("a/train", Reason.COMPLETED)), wait_s=1)
+    harness.report()
 
     told = [(each.message, each.facts) for each in caplog.records]  # type: ignore[attr-defined]
     assert [sentence for sentence, _ in told] == [
@@ -254,10 +254,10 @@ def test_a_new_leader_logs_no_start_that_happened_under_another(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     caplog.set_level("INFO", "extender.status.reporter")
-    desk = Desk()
-    desk.settle(200)
-    young = gang("young", created=desk.clock.now() - 1)
-    desk.report((RUNS, RUNNING), (young, verdict("a/young")))
+    harness = ReporterHarness()
+    harness.settle(200)
+    young = gang("young", created=harness.clock.now() - 1)
+    harness.report((RUNS, RUNNING), (young, verdict("a/young")))
 
     assert [each.facts["gang"] for each in caplog.records] == [  # type: ignore[attr-defined]
         "a/young"
@@ -265,16 +265,16 @@ def test_a_new_leader_logs_no_start_that_happened_under_another(
 
 
 def test_the_end_of_a_short_wait_has_no_event() -> None:
-    desk = Desk()
-    desk.report((WAITS, NO_ROOM), wait_s=2)
-    desk.report((RUNS, RUNNING), wait_s=3)
+    harness = ReporterHarness()
+    harness.report((WAITS, NO_ROOM), wait_s=2)
+    harness.report((RUNS, RUNNING), wait_s=3)
 
-    assert desk.announcer.said() == [("train", "InsufficientCapacity")]
-    assert desk.reasons() == ["InsufficientCapacity", "Running"]
+    assert harness.announcer.said() == [("train", "InsufficientCapacity")]
+    assert harness.reasons() == ["InsufficientCapacity", "Running"]
 
 
 def test_after_a_restart_a_status_is_read_and_not_written_again() -> None:
-    before, after = Desk(), Desk()
+    before, after = ReporterHarness(), ReporterHarness()
     before.report((WAITS, NO_ROOM), wait_s=2)
     after.writer.statuses = before.writer.statuses
     old = gang("train", 2, status=Status.PENDING, created=NOW - 100)
@@ -286,41 +286,41 @@ def test_after_a_restart_a_status_is_read_and_not_written_again() -> None:
 
 
 def test_gangs_that_ran_before_a_restart_are_not_even_read() -> None:
-    desk = Desk()
+    harness = ReporterHarness()
     old = gang("train", 2, created=NOW - 100, phase=Phase.RUNNING)
-    desk.report((old, RUNNING), wait_s=5)
+    harness.report((old, RUNNING), wait_s=5)
 
-    assert (desk.writer.reads, desk.writer.writes) == ([], [])
+    assert (harness.writer.reads, harness.writer.writes) == ([], [])
 
 
 def test_events_of_a_gang_without_a_pod_group_are_on_its_first_pod() -> None:
-    desk = Desk()
+    harness = ReporterHarness()
     bare = gang("train", 2, status=Status.PENDING, dialect="")
     missing = verdict("a/train", Reason.POD_GROUP_MISSING)
-    desk.report((bare, missing), wait_s=2)
+    harness.report((bare, missing), wait_s=2)
 
-    assert desk.writer.writes == []
-    assert desk.announcer.said() == [("train-0", "PodGroupMissing")]
-    assert desk.announcer.notices[0].warning
+    assert harness.writer.writes == []
+    assert harness.announcer.said() == [("train-0", "PodGroupMissing")]
+    assert harness.announcer.notices[0].warning
 
 
 def test_a_pod_group_without_pods_has_a_status_but_no_event() -> None:
-    desk = Desk()
+    harness = ReporterHarness()
     missing = verdict("a/train", Reason.NOT_ENOUGH_MEMBERS, message="has 0 of 2")
-    desk.report((gang("train", 0, min_member=2, created=NEW), missing), wait_s=2)
-    assert desk.reasons() == ["NotEnoughMembers"]
-    assert desk.announcer.notices == []
+    harness.report((gang("train", 0, min_member=2, created=NEW), missing), wait_s=2)
+    assert harness.reasons() == ["NotEnoughMembers"]
+    assert harness.announcer.notices == []
 
     one = gang("train", 1, min_member=2, status=Status.PENDING, created=NEW)
-    desk.report((one, replace(missing, message="has 1 of 2")), wait_s=2)
+    harness.report((one, replace(missing, message="has 1 of 2")), wait_s=2)
 
-    assert [notice.message for notice in desk.announcer.notices] == ["has 1 of 2"]
+    assert [notice.message for notice in harness.announcer.notices] == ["has 1 of 2"]
 
 
 def test_a_gang_created_in_an_old_group_costs_one_more_write_and_no_event() -> None:
-    desk = Desk()
+    harness = ReporterHarness()
     missing = verdict("a/train", Reason.NOT_ENOUGH_MEMBERS, message="has 0 of 2")
-    desk.report((gang("train", 0, min_member=2, created=NEW), missing), wait_s=60)
+    harness.report((gang("train", 0, min_member=2, created=NEW), missing), wait_s=60)
     place = replace(
         pod("to-come", on="n", status=Status.ALLOCATED), uid=PodUid(f"{PLACEHOLDER}a/train:0")
     )
@@ -328,48 +328,48 @@ def test_a_gang_created_in_an_old_group_costs_one_more_write_and_no_event() -> N
         "train", [pod("x", on="n", status=Status.ALLOCATED), place], min_member=2, created=NEW
     )
 
-    desk.report((arriving, replace(missing, message="has 1 of 2")), wait_s=0.3)
-    desk.report((RUNS, RUNNING), wait_s=5)
+    harness.report((arriving, replace(missing, message="has 1 of 2")), wait_s=0.3)
+    harness.report((RUNS, RUNNING), wait_s=5)
 
-    assert desk.reasons() == ["NotEnoughMembers", "Running"]
-    assert desk.announcer.notices == []
+    assert harness.reasons() == ["NotEnoughMembers", "Running"]
+    assert harness.announcer.notices == []
 
 
 def test_pods_without_a_gang_have_only_the_events_of_kube_scheduler() -> None:
-    desk = Desk()
+    harness = ReporterHarness()
     single = gang("pod:web", 1, status=Status.PENDING, dialect="")
-    desk.report((single, verdict("a/pod:web", Reason.INSUFFICIENT_CAPACITY)), wait_s=2)
+    harness.report((single, verdict("a/pod:web", Reason.INSUFFICIENT_CAPACITY)), wait_s=2)
 
-    assert desk.announcer.notices == []
+    assert harness.announcer.notices == []
 
 
 def test_a_failed_status_write_is_retried() -> None:
-    desk = Desk()
-    desk.writer.failures = [ApiError("busy", status=503)]
-    desk.report((WAITS, NO_ROOM), wait_s=5)
+    harness = ReporterHarness()
+    harness.writer.failures = [ApiError("busy", status=503)]
+    harness.report((WAITS, NO_ROOM), wait_s=5)
 
-    assert desk.reasons() == ["InsufficientCapacity"]
-    assert desk.metrics.status_writes.labels("PodGroup", "failed")._value.get() == 1
+    assert harness.reasons() == ["InsufficientCapacity"]
+    assert harness.metrics.status_writes.labels("PodGroup", "failed")._value.get() == 1
 
 
 def test_a_failed_status_write_in_a_terminating_namespace_is_not_a_warning(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    desk = Desk()
-    desk.writer.failures = [NamespaceTerminating("it is being terminated", status=403)]
-    desk.report((WAITS, NO_ROOM), wait_s=1)
+    harness = ReporterHarness()
+    harness.writer.failures = [NamespaceTerminating("it is being terminated", status=403)]
+    harness.report((WAITS, NO_ROOM), wait_s=1)
 
-    assert desk.metrics.status_writes.labels("PodGroup", "gone")._value.get() == 1
+    assert harness.metrics.status_writes.labels("PodGroup", "gone")._value.get() == 1
     assert caplog.records == []
 
 
 def test_a_pod_group_recreated_under_its_old_name_gets_its_own_status() -> None:
-    desk = Desk()
-    desk.report((WAITS, NO_ROOM), wait_s=2)
+    harness = ReporterHarness()
+    harness.report((WAITS, NO_ROOM), wait_s=2)
     again = Gang(group=replace(WAITS.group, uid="another"), pods=WAITS.pods, queue="left")
-    desk.report((again, NO_ROOM), wait_s=2)
+    harness.report((again, NO_ROOM), wait_s=2)
 
-    assert [subject.uid for subject, _ in desk.writer.writes] == ["uid-group-train", "another"]
+    assert [subject.uid for subject, _ in harness.writer.writes] == ["uid-group-train", "another"]
 
 
 def figures(cpu: int) -> QueueFigures:
@@ -377,17 +377,17 @@ def figures(cpu: int) -> QueueFigures:
 
 
 def test_a_queue_is_written_as_open_once_and_then_only_its_figures_change() -> None:
-    desk = Desk()
+    harness = ReporterHarness()
     for cpu in (1000, 2000):
-        desk.report(queues={"left": figures(cpu)}, wait_s=3)
+        harness.report(queues={"left": figures(cpu)}, wait_s=3)
 
-    said = desk.writer.of("left")
+    said = harness.writer.of("left")
     assert [status.get("state") for status in said] == ["Open", None]
     assert [status["allocated"] for status in said] == [{"cpu": "1"}, {"cpu": "2"}]
 
 
 class DroppingWriter(RecordingWriter):
-    """An API server with Volcano's own Queue CRD, which has no place for some of it."""
+    """An API server with Volcano's own Queue CRD, which drops some fields."""
 
     def write(
         self, subject: ObjectReference, status: Mapping[str, Any]
@@ -399,83 +399,83 @@ class DroppingWriter(RecordingWriter):
 
 
 def test_fields_that_a_crd_drops_are_not_written_repeatedly() -> None:
-    desk = Desk(writer=DroppingWriter())
+    harness = ReporterHarness(writer=DroppingWriter())
     for _ in range(20):
-        desk.report(queues={"left": figures(1000)}, wait_s=5)
+        harness.report(queues={"left": figures(1000)}, wait_s=5)
 
-    assert len(desk.writer.of("left")) == 1
-    assert "conditions" not in desk.writer.statuses["q-l"]
+    assert len(harness.writer.of("left")) == 1
+    assert "conditions" not in harness.writer.statuses["q-l"]
 
 
 def test_a_queue_shows_when_it_becomes_invalid_and_when_it_is_valid_again() -> None:
-    desk = Desk()
+    harness = ReporterHarness()
     lost, org = Queue(name="left", uid="q-l", parent="org"), Queue(name="org", uid="q-o")
     for queues in ([lost], [lost, org]):
-        seen = snapshot(queues=queues, now=desk.clock.now())
-        desk.reporter.report(seen, plan(queues={"left": figures(1000)}))
-        desk.settle(3)
+        seen = snapshot(queues=queues, now=harness.clock.now())
+        harness.reporter.report(seen, plan(queues={"left": figures(1000)}))
+        harness.settle(3)
 
-    said = [status["conditions"][0] for status in desk.writer.of("left")]
+    said = [status["conditions"][0] for status in harness.writer.of("left")]
     assert [(each["status"], each["reason"]) for each in said] == [
         ("False", "ParentMissing"),
         ("True", "NoFindings"),
     ]
-    assert desk.announcer.said() == [("left", "ParentMissing")]
+    assert harness.announcer.said() == [("left", "ParentMissing")]
 
 
 def test_a_closed_queue_is_never_reopened() -> None:
-    desk = Desk()
-    desk.writer.statuses["q-l"] = {"state": "Closed"}
-    desk.report(queues={"left": figures(1000)}, wait_s=3)
+    harness = ReporterHarness()
+    harness.writer.statuses["q-l"] = {"state": "Closed"}
+    harness.report(queues={"left": figures(1000)}, wait_s=3)
 
-    assert desk.writer.statuses["q-l"]["state"] == "Closed"
+    assert harness.writer.statuses["q-l"]["state"] == "Closed"
 
 
 def test_a_queue_that_is_closed_while_it_is_written_as_open_stays_closed() -> None:
-    desk = Desk()
-    desk.writer.overtaken["q-l"] = {"state": "Closed"}
-    desk.report(queues={"left": figures(1000)}, wait_s=9)
+    harness = ReporterHarness()
+    harness.writer.overtaken["q-l"] = {"state": "Closed"}
+    harness.report(queues={"left": figures(1000)}, wait_s=9)
 
-    assert desk.writer.statuses["q-l"]["state"] == "Closed"
-    assert desk.writer.statuses["q-l"]["allocated"] == {"cpu": "1"}
+    assert harness.writer.statuses["q-l"]["state"] == "Closed"
+    assert harness.writer.statuses["q-l"]["allocated"] == {"cpu": "1"}
 
 
 def test_a_busy_queue_is_not_written_with_every_bind() -> None:
-    desk = Desk()
+    harness = ReporterHarness()
     for step in range(300):
-        desk.report(queues={"left": figures(step)}, wait_s=0.1)
+        harness.report(queues={"left": figures(step)}, wait_s=0.1)
 
-    assert len(desk.writer.writes) < 12
+    assert len(harness.writer.writes) < 12
 
 
 def test_the_time_to_admission_is_observed_once_per_wait() -> None:
-    desk = Desk()
+    harness = ReporterHarness()
     waits = gang("train", 2, status=Status.PENDING, created=NOW)
     queues = {"left": figures(1)}
-    desk.report((waits, NO_ROOM), wait_s=30, queues=queues)
+    harness.report((waits, NO_ROOM), wait_s=30, queues=queues)
     for said in (verdict("a/train", Reason.ADMITTED), RUNNING):
-        desk.report((waits, said), queues=queues)
-    desk.report((gang("pod:web", 1, dialect=""), verdict("a/pod:web")), queues=queues)
+        harness.report((waits, said), queues=queues)
+    harness.report((gang("pod:web", 1, dialect=""), verdict("a/pod:web")), queues=queues)
 
-    observed = desk.metrics.admission_seconds.labels("left")
+    observed = harness.metrics.admission_seconds.labels("left")
     assert observed._sum.get() == pytest.approx(30)
     assert sum(bucket.get() for bucket in observed._buckets) == 1
 
 
 def test_the_series_of_a_queue_that_is_gone_are_dropped() -> None:
-    desk = Desk()
-    desk.metrics.admission_seconds.labels("left").observe(1)
-    desk.report(queues={"left": figures(1)}, wait_s=1)
-    seen = snapshot(queues=[Queue(name="right", uid="q-r")], now=desk.clock.now())
-    desk.reporter.report(seen, plan())
-    desk.settle(1)
+    harness = ReporterHarness()
+    harness.metrics.admission_seconds.labels("left").observe(1)
+    harness.report(queues={"left": figures(1)}, wait_s=1)
+    seen = snapshot(queues=[Queue(name="right", uid="q-r")], now=harness.clock.now())
+    harness.reporter.report(seen, plan())
+    harness.settle(1)
 
-    assert not list(desk.metrics.admission_seconds._metrics)
+    assert not list(harness.metrics.admission_seconds._metrics)
 
 
 def test_the_reporter_runs_in_its_own_thread() -> None:
-    desk = Desk()
-    desk.reporter.start()
-    desk.reporter.stop()
+    harness = ReporterHarness()
+    harness.reporter.start()
+    harness.reporter.stop()
 
-    assert not desk.reporter._thread.is_alive()
+    assert not harness.reporter._thread.is_alive()

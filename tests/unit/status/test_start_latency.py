@@ -1,4 +1,4 @@
-"""How long a gang took to start is counted once, from when it was made."""
+"""The time a gang took to start is observed once, from its creation."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ RUNNING = verdict("a/train")
 
 
 def observed(*passes: tuple[float, Gang | None, Verdict | None]) -> list[float]:
-    """Give how often and how long in all, after passes at so many seconds after `NOW`."""
+    """Return count and sum of the histogram, after cycles at so many seconds after `NOW`."""
     metrics, journal = Metrics(), GangHistory()
     for at, seen, said in passes:
         before = journal.last

@@ -1,4 +1,4 @@
-"""Which steps of a gang's life the log tells."""
+"""Which transitions of a gang are logged."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""When a status is written: soon for news, unhurried for details, never twice."""
+"""When a status is written: soon after a change, later for details, never twice."""
 
 from __future__ import annotations
 

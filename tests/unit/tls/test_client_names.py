@@ -1,4 +1,4 @@
-"""Whose name is good, and what is told about those whose is not."""
+"""Allowed client names, and the metrics and log lines of refused ones."""
 
 from __future__ import annotations
 

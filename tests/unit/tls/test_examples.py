@@ -1,4 +1,4 @@
-"""The example for cert-manager gives what our own command gives, and what `serve` wants."""
+"""The example for cert-manager matches our own command and the needs of `serve`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every way in which certificate files cannot be used has a sentence of its own."""
+"""Every way in which certificate files are unusable has its own error."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def nameless() -> Pair:
 
 
 def on_a_strange_curve(pem: bytes) -> bytes:
-    """Give the same in PEM, on a curve that nobody has."""
+    """Return the same in PEM, on an unknown curve."""
     first, *lines, last = pem.strip().split(b"\n")
     content = b64decode(b"".join(lines))
     usual, strange = bytes.fromhex("2a8648ce3d030107"), bytes.fromhex("2a8648ce3d030106")

@@ -1,4 +1,4 @@
-"""The secret of the hooks: what is one, where it goes, and where it never stands."""
+"""The hook secret: its format, its place in a URL, and where it is masked."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Files change under our hands; a half of a pair, or rubbish, changes nothing."""
+"""Certificate files that change at run time; half a pair or an invalid file changes nothing."""
 
 from __future__ import annotations
 
@@ -137,7 +137,7 @@ def test_a_loaded_certificate_that_expires_is_a_problem_without_any_change(
 def test_a_swapped_symlink_of_a_secret_is_detected_with_equal_times_and_sizes(
     tmp_path: Path,
 ) -> None:
-    """As the kubelet does it: tls.crt -> ..data/tls.crt, ..data -> a folder with the time."""
+    """As the kubelet does it: tls.crt -> ..data/tls.crt, ..data -> a folder named by the time."""
     authority = Authority.new("our CA", days=30)
     old, new = Wallet(tmp_path / "..1", authority), Wallet(tmp_path / "..2", authority)
     names = ("tls.crt", "tls.key", "ca.crt")
@@ -163,14 +163,14 @@ def test_files_that_change_while_they_are_read_are_read_again(
 ) -> None:
     before, check = certificates.in_force(), files.check_files
 
-    def read_while_somebody_writes(*arguments: object) -> files.Checked:
+    def read_during_a_write(*arguments: object) -> files.Checked:
         checked = check(*arguments)  # type: ignore[arg-type]
         wallet.write("ca.crt", Authority.new("another", days=9).pair.certificate)
         return checked
 
     wallet.show(wallet.authority.for_server(HOSTS, days=25))
     with monkeypatch.context() as patched:
-        patched.setattr("extender.tls.server.check_files", read_while_somebody_writes)
+        patched.setattr("extender.tls.server.check_files", read_during_a_write)
         assert certificates.reload()
     assert certificates.in_force() is before
 

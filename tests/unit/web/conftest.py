@@ -26,17 +26,17 @@ from extender.settings import Settings
 from extender.tls.server import PortCertificates
 from extender.wiring import Runtime
 
-#: What kube-scheduler says of every call.
+#: The headers of every call of kube-scheduler.
 JSON = {"Content-Type": "application/json"}
 CLOCK = SystemClock()
 
-#: About a pod of ours; while there is no plan yet, the answer is that we are not ready.
+#: A call for a managed pod; before the first plan the response is "not ready".
 _QUESTION = json.dumps({"Pod": _pod("early", None), "NodeNames": []}).encode()
 
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """What came back."""
+    """An HTTP response."""
 
     status: int
     body: bytes
@@ -47,7 +47,7 @@ class Reply:
 
 
 class World:
-    """A runtime without server: its event loop runs in a thread, its cluster is simulated."""
+    """A runtime without a server process: the loop runs in a thread, the cluster is simulated."""
 
     def __init__(
         self,
@@ -62,7 +62,7 @@ class World:
         self.loop = new_loop()
         self._thread = threading.Thread(target=self.loop.run_forever, daemon=True)
         shown = [certificates] if certificates else []
-        # What is held stays held however long a busy machine takes for the rest of the story.
+        # A waiting bind never times out, however slow the machine is.
         settings = Settings(config=config, arrival_grace_s=60)
         self.runtime: Runtime = embed(settings, self.loop, self.cluster, shown, clock)
         self._listening = socket.create_server(("127.0.0.1", 0))
@@ -113,7 +113,7 @@ class World:
         return self.cluster.create(pod)
 
 
-Door = Callable[..., Reply]
+HookCall = Callable[..., Reply]
 
 
 @pytest.fixture
@@ -123,7 +123,7 @@ def world() -> Iterator[World]:
 
 
 @pytest.fixture
-def call(world: World) -> Door:
+def call(world: World) -> HookCall:
     """Call a hook as kube-scheduler does: `call("filter", body)`."""
 
     def call(verb: str, body: bytes | Any) -> Reply:
@@ -137,7 +137,7 @@ def call(world: World) -> Door:
 
 
 def eventually(is_true: Callable[[], bool]) -> None:
-    """Wait for something that must come true soon."""
+    """Wait for a condition that must become true soon."""
     end = time.monotonic() + 10
     while not is_true():
         assert time.monotonic() < end

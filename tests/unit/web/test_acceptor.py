@@ -1,4 +1,4 @@
-"""The door of a port: a crowd outside does not keep those waiting who are in."""
+"""The acceptor of a port: many new connections do not delay those already accepted."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from extender.hooks.http_server import (
     AddressRateLimit,
 )
 
-CROWD = 300
-#: So few that all they say is said in one rest.
-SHARE = 20
+CONNECTIONS = 300
+#: So few that one pause is enough to accept them all.
+BURST = 20
 
 
 class Echo(asyncio.Protocol):
-    """Answers at once with what it is told, and counts who came in."""
+    """Echoes its input at once and counts its connections."""
 
-    came = 0
+    connections = 0
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        Echo.came += 1
+        Echo.connections += 1
         assert isinstance(transport, asyncio.Transport)
         self._transport = transport
 
@@ -38,154 +38,156 @@ class Echo(asyncio.Protocol):
 
 async def turns_until_answered(known: socket.socket) -> int:
     """Let the loop turn until an answer is there; give how many turns it took."""
-    for turn in range(CROWD):
+    for turn in range(CONNECTIONS):
         await asyncio.sleep(0)
         try:
             assert known.recv(64) == b"filter"
         except BlockingIOError:
             continue
         return turn
-    raise AssertionError("nobody is answered while a crowd comes in")
+    raise AssertionError("no response while connections are accepted")
 
 
-class Listening(socket.socket):
-    """Counts whom it was asked for."""
+class CountingSocket(socket.socket):
+    """Counts accepted connections."""
 
-    let_in = 0
+    accepted = 0
 
     def accept(self) -> tuple[socket.socket, object]:
         caller = super().accept()
-        self.let_in += 1
+        self.accepted += 1
         return caller
 
 
 def test_of_many_connections_only_a_few_are_accepted_in_one_turn_of_the_loop() -> None:
-    async def scene() -> list[int]:
+    async def serve() -> list[int]:
         steps: list[int] = []
         with ExitStack() as open_:
-            listening = open_.enter_context(Listening())
+            listening = open_.enter_context(CountingSocket())
             listening.bind(("127.0.0.1", 0))
-            door = Acceptor(listening, Echo, None, lambda *_: None)
-            door.open(1024, 0)
-            for _ in range(CROWD):  # nothing is let in while we do not give way
+            acceptor = Acceptor(listening, Echo, None, lambda *_: None)
+            acceptor.open(1024, 0)
+            for _ in range(CONNECTIONS):  # nothing is accepted before the loop runs
                 open_.enter_context(socket.create_connection(listening.getsockname()))
-            while sum(steps) < CROWD:
-                before = listening.let_in
+            while sum(steps) < CONNECTIONS:
+                before = listening.accepted
                 await asyncio.sleep(0)  # one turn of the loop
-                steps.append(listening.let_in - before)
-            await asyncio.sleep(0.05)  # the last ones are made known
-            await door.close()
+                steps.append(listening.accepted - before)
+            await asyncio.sleep(0.05)  # connection_made is called for the last ones
+            await acceptor.close()
         return steps
 
-    steps = asyncio.run(scene())
+    steps = asyncio.run(serve())
 
-    assert sum(steps) == CROWD
-    assert max(steps) < CROWD / 10
+    assert sum(steps) == CONNECTIONS
+    assert max(steps) < CONNECTIONS / 10
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux keeps the silent ones itself")
 def test_a_silent_connection_is_not_accepted_before_one_that_sends_data() -> None:
-    async def scene() -> int:
-        Echo.came = 0
+    async def serve() -> int:
+        Echo.connections = 0
         with ExitStack() as open_:
             listening = open_.enter_context(socket.create_server(("127.0.0.1", 0)))
-            door = Acceptor(listening, Echo, None, lambda *_: None)
-            door.open(1024, 30)
-            for _ in range(CROWD):
+            acceptor = Acceptor(listening, Echo, None, lambda *_: None)
+            acceptor.open(1024, 30)
+            for _ in range(CONNECTIONS):
                 open_.enter_context(socket.create_connection(listening.getsockname()))
             speaks = open_.enter_context(socket.create_connection(listening.getsockname()))
             speaks.sendall(b"filter")
             speaks.setblocking(False)
-            while not Echo.came:
+            while not Echo.connections:
                 await asyncio.sleep(0)
             await turns_until_answered(speaks)
-            await door.close()
-            return Echo.came
+            await acceptor.close()
+            return Echo.connections
 
-    assert asyncio.run(scene()) == 1
+    assert asyncio.run(serve()) == 1
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux keeps the silent ones itself")
 def test_closed_connections_are_not_handled_and_delay_no_other() -> None:
-    left: list[tuple[str, int]] = []
+    closed: list[tuple[str, int]] = []
 
-    async def scene() -> int:
-        Echo.came = 0
+    async def serve() -> int:
+        Echo.connections = 0
         with ExitStack() as open_:
             listening = open_.enter_context(socket.create_server(("127.0.0.1", 0)))
-            door = Acceptor(listening, Echo, None, lambda *_: None, lambda *who: left.append(who))
-            door.open(1024, 30)
-            for _ in range(CROWD):
+            acceptor = Acceptor(
+                listening, Echo, None, lambda *_: None, lambda *address: closed.append(address)
+            )
+            acceptor.open(1024, 30)
+            for _ in range(CONNECTIONS):
                 socket.create_connection(listening.getsockname()).close()
             speaks = open_.enter_context(socket.create_connection(listening.getsockname()))
             speaks.sendall(b"filter")
             speaks.setblocking(False)
             turns = await turns_until_answered(speaks)
-            await door.close()
+            await acceptor.close()
             return turns
 
-    assert asyncio.run(scene()) < CROWD / 10
-    assert Echo.came == 1
-    assert {who for who, _ in left} == {"127.0.0.1"}
-    assert sum(count for _, count in left) == CROWD
+    assert asyncio.run(serve()) < CONNECTIONS / 10
+    assert Echo.connections == 1
+    assert {address for address, _ in closed} == {"127.0.0.1"}
+    assert sum(count for _, count in closed) == CONNECTIONS
 
 
 def test_a_connection_that_sends_data_and_closes_its_side_at_once_is_accepted() -> None:
-    async def scene() -> bytes:
+    async def serve() -> bytes:
         with ExitStack() as open_:
             listening = open_.enter_context(socket.create_server(("127.0.0.1", 0)))
-            door = Acceptor(listening, Echo, None, lambda *_: None)
-            door.open(1024, 30)
+            acceptor = Acceptor(listening, Echo, None, lambda *_: None)
+            acceptor.open(1024, 30)
             speaks = open_.enter_context(socket.create_connection(listening.getsockname()))
             speaks.sendall(b"filter")
             speaks.shutdown(socket.SHUT_WR)
             speaks.setblocking(False)
             answer = await asyncio.wait_for(asyncio.get_running_loop().sock_recv(speaks, 64), 10)
-            await door.close()
+            await acceptor.close()
             return answer
 
-    assert asyncio.run(scene()) == b"filter"
+    assert asyncio.run(serve()) == b"filter"
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux has all of 127/8")
 def test_many_connections_of_one_address_do_not_delay_another_address() -> None:
-    sent_away: list[tuple[str, str, int]] = []
+    refusals: list[tuple[str, str, int]] = []
 
-    def come(to: socket.socket, address: str) -> socket.socket:
+    def connect(to: socket.socket, address: str) -> socket.socket:
         line = socket.create_connection(to.getsockname(), source_address=(address, 0))
         line.sendall(b"filter")
         line.setblocking(False)
         return line
 
-    async def scene() -> None:
-        Echo.came = 0
+    async def serve() -> None:
+        Echo.connections = 0
         with ExitStack() as open_:
             listening = open_.enter_context(socket.create_server(("127.0.0.1", 0)))
-            shares = AddressRateLimit(lambda: 0.0, burst=SHARE)
-            door = Acceptor(
-                listening, Echo, None, lambda *away: sent_away.append(away), rate_limit=shares
+            rate_limit = AddressRateLimit(lambda: 0.0, burst=BURST)
+            acceptor = Acceptor(
+                listening, Echo, None, lambda *away: refusals.append(away), rate_limit=rate_limit
             )
-            door.open(4096, 0, 3600.0)
-            for _ in range(CROWD):  # comes, asks and leaves
-                come(listening, "127.0.0.3").close()
-            await turns_until_answered(open_.enter_context(come(listening, "127.0.0.1")))
-            await door.close()
+            acceptor.open(4096, 0, 3600.0)
+            for _ in range(CONNECTIONS):  # connects, sends and closes
+                connect(listening, "127.0.0.3").close()
+            await turns_until_answered(open_.enter_context(connect(listening, "127.0.0.1")))
+            await acceptor.close()
 
-    asyncio.run(scene())
-    assert Echo.came == SHARE + 1
-    assert sent_away == [("crowd", "127.0.0.3", CROWD - SHARE)]
+    asyncio.run(serve())
+    assert Echo.connections == BURST + 1
+    assert refusals == [("crowd", "127.0.0.3", CONNECTIONS - BURST)]
 
 
 def test_the_rate_limit_remembers_the_most_recent_addresses() -> None:
-    shares = AddressRateLimit(lambda: 0.0)
+    rate_limit = AddressRateLimit(lambda: 0.0)
     others = [f"10.1.{each // 256}.{each % 256}" for each in range(MAX_ADDRESSES)]
-    used = [shares.acquire("10.0.0.1") for _ in range(ADDRESS_BURST)]
+    used = [rate_limit.acquire("10.0.0.1") for _ in range(ADDRESS_BURST)]
 
     assert all(used)
-    assert all(shares.acquire(each) for each in others[:-1])
-    assert not shares.acquire("10.0.0.1")
-    assert all(shares.acquire(each) for each in others)
-    assert shares.acquire("10.0.0.1")
+    assert all(rate_limit.acquire(each) for each in others[:-1])
+    assert not rate_limit.acquire("10.0.0.1")
+    assert all(rate_limit.acquire(each) for each in others)
+    assert rate_limit.acquire("10.0.0.1")
 
 
 @pytest.mark.parametrize(
@@ -195,17 +197,17 @@ def test_the_allowance_of_an_address_refills_at_its_rate_up_to_the_burst(
     later_s: float, again: float
 ) -> None:
     now = 0.0
-    shares = AddressRateLimit(lambda: now)
-    assert sum(shares.acquire("10.0.0.1") for _ in range(ADDRESS_BURST + 1)) == ADDRESS_BURST
+    rate_limit = AddressRateLimit(lambda: now)
+    assert sum(rate_limit.acquire("10.0.0.1") for _ in range(ADDRESS_BURST + 1)) == ADDRESS_BURST
 
     now = later_s
 
-    assert sum(shares.acquire("10.0.0.1") for _ in range(ADDRESS_BURST + 1)) == again
+    assert sum(rate_limit.acquire("10.0.0.1") for _ in range(ADDRESS_BURST + 1)) == again
 
 
 def test_the_rate_limit_is_per_whole_ipv6_address() -> None:
-    shares = AddressRateLimit(lambda: 0.0)
-    while shares.acquire("fd00:10:244:1::7"):
+    rate_limit = AddressRateLimit(lambda: 0.0)
+    while rate_limit.acquire("fd00:10:244:1::7"):
         pass
 
-    assert shares.acquire("fd00:10:244:1::1")
+    assert rate_limit.acquire("fd00:10:244:1::1")

@@ -111,12 +111,12 @@ def test_queues_and_gangs_are_parts_of_the_plan(client: FlaskClient) -> None:
 
 
 def test_a_gang_shows_why_it_waits_since_when_and_what_would_help(client: FlaskClient) -> None:
-    told = got(client, "gangs/a/train")
+    shown = got(client, "gangs/a/train")
 
-    assert (told["verdict"], told["reason"]) == ("waiting", "InsufficientCapacity")
-    assert told["message"] == "needs 4 x 1 cpu; 1 slot free"
-    assert (told["since"], told["lasted_s"]) == ("1970-01-12T13:47:50.000Z", 30.0)
-    assert told["needs"] == [
+    assert (shown["verdict"], shown["reason"]) == ("waiting", "InsufficientCapacity")
+    assert shown["message"] == "needs 4 x 1 cpu; 1 slot free"
+    assert (shown["since"], shown["lasted_s"]) == ("1970-01-12T13:47:50.000Z", 30.0)
+    assert shown["needs"] == [
         {
             "members": 4,
             "each": {"cpu": "1"},
@@ -127,12 +127,12 @@ def test_a_gang_shows_why_it_waits_since_when_and_what_would_help(client: FlaskC
             "nearest": [],
         }
     ]
-    assert told["would_start_with"] == [
+    assert shown["would_start_with"] == [
         "capacity for 2 more members of 1 cpu each: the cluster, empty, takes 3 of 4,"
         " and a/new gone, which is ahead"
     ]
-    assert told["queue_figures"]["name"] == "left"
-    assert [line["reason"] for line in told["history"]] == ["InsufficientCapacity"]
+    assert shown["queue_figures"]["name"] == "left"
+    assert [line["reason"] for line in shown["history"]] == ["InsufficientCapacity"]
 
 
 def test_the_victims_of_a_gang_are_named(client: FlaskClient) -> None:
@@ -185,7 +185,7 @@ def test_of_thousands_of_blocking_gangs_the_last_are_listed_and_all_are_counted(
     lasting = Duration(60.0, Ground.ANNOTATION)
     endings = tuple(Ending(GangKey(f"a/g{at}"), float(at), lasting) for at in range(5000))
 
-    told = documents.estimate(Estimate(gang=GangKey("a/x"), now=0.0, at=5000.0, after=endings))
+    shown = documents.estimate(Estimate(gang=GangKey("a/x"), now=0.0, at=5000.0, after=endings))
 
-    assert [each["gang"] for each in told["after"]] == [f"a/g{at}" for at in range(4990, 5000)]
-    assert told["after_count"] == 5000
+    assert [each["gang"] for each in shown["after"]] == [f"a/g{at}" for at in range(4990, 5000)]
+    assert shown["after_count"] == 5000

@@ -1,4 +1,4 @@
-"""Answers to binds leave one by one, so that kube-scheduler keeps its connections."""
+"""Responses to binds are sent one by one, so that kube-scheduler keeps its connections."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from extender.model.pod import PodUid
 class Caller:
     """A connection whose bind is done; idle again once it was answered."""
 
-    def __init__(self, pacing: BindResponses) -> None:
-        self._pacing = pacing
+    def __init__(self, responses: BindResponses) -> None:
+        self._pacing = responses
         self.answered = False
 
     def answer_now(self) -> None:
@@ -25,13 +25,13 @@ class Caller:
         self._pacing.idle.add(self)
 
     def call(self) -> None:
-        """Ask for the next bind on the same connection."""
+        """Send the next bind on the same connection."""
         self._pacing.idle.discard(self)
         self._pacing.bind_came()
 
 
 class Loop:
-    """Time that a test turns; one timer is enough for one door."""
+    """A loop whose time the test advances; one timer is enough."""
 
     def __init__(self) -> None:
         self.now = 100.0
@@ -49,9 +49,9 @@ class Loop:
 
     def turn(self, seconds: float) -> None:
         self.now += seconds
-        due = [ring for when, ring in self._rings if when <= self.now]
+        expired = [ring for when, ring in self._rings if when <= self.now]
         self._rings = [each for each in self._rings if each[0] > self.now]
-        for ring in due:
+        for ring in expired:
             ring()
 
 
@@ -61,14 +61,14 @@ def loop() -> Loop:
 
 
 @pytest.fixture
-def pacing(loop: Any) -> BindResponses:
+def responses(loop: Any) -> BindResponses:
     return BindResponses(cast(asyncio.AbstractEventLoop, loop))
 
 
-def settle(pacing: BindResponses, count: int) -> list[Caller]:
-    callers = [Caller(pacing) for _ in range(count)]
+def settle(responses: BindResponses, count: int) -> list[Caller]:
+    callers = [Caller(responses) for _ in range(count)]
     for caller in callers:
-        pacing.bound(caller)
+        responses.bound(caller)
     return callers
 
 
@@ -76,40 +76,40 @@ def answered(callers: list[Caller]) -> int:
     return sum(each.answered for each in callers)
 
 
-def test_a_response_is_sent_at_once_while_its_connection_would_be_kept(pacing):
-    assert answered(settle(pacing, 2)) == 2
+def test_a_response_is_sent_at_once_while_its_connection_would_be_kept(responses):
+    assert answered(settle(responses, 2)) == 2
 
 
-def test_only_as_many_responses_of_a_gang_are_sent_as_connections_are_kept(pacing):
-    assert answered(settle(pacing, 20)) == 2
+def test_only_as_many_responses_of_a_gang_are_sent_as_connections_are_kept(responses):
+    assert answered(settle(responses, 20)) == 2
 
 
-def test_every_incoming_bind_sends_one_more_response(pacing):
-    first, second, *others = settle(pacing, 20)
+def test_every_incoming_bind_sends_one_more_response(responses):
+    first, second, *others = settle(responses, 20)
     first.call()
     assert answered(others) == 1
     second.call()
     assert answered(others) == 2
 
 
-def test_a_bind_on_a_new_connection_sends_no_response(pacing):
-    callers = settle(pacing, 20)
-    Caller(pacing).call()
+def test_a_bind_on_a_new_connection_sends_no_response(responses):
+    callers = settle(responses, 20)
+    Caller(responses).call()
 
     assert answered(callers) == 2
 
 
-def test_responses_are_sent_in_the_order_of_their_results(pacing):
-    callers = settle(pacing, 5)
+def test_responses_are_sent_in_the_order_of_their_results(responses):
+    callers = settle(responses, 5)
     callers[0].call()
 
     assert [each.answered for each in callers] == [True, True, True, False, False]
 
 
-def test_a_response_is_delayed_for_a_limited_time(pacing, loop):
-    early = settle(pacing, 5)
+def test_a_response_is_delayed_for_a_limited_time(responses, loop):
+    early = settle(responses, 5)
     loop.turn(0.2)
-    late = settle(pacing, 5)
+    late = settle(responses, 5)
     loop.turn(0.1)
     assert (answered(early), answered(late)) == (5, 0)
     loop.turn(0.2)
@@ -117,27 +117,27 @@ def test_a_response_is_delayed_for_a_limited_time(pacing, loop):
     assert answered(late) == 5
 
 
-def test_all_responses_are_sent_when_the_port_closes(pacing):
-    callers = settle(pacing, 20)
-    pacing.close()
+def test_all_responses_are_sent_when_the_port_closes(responses):
+    callers = settle(responses, 20)
+    responses.close()
 
     assert answered(callers) == 20
 
 
-def breaths(*moments: float) -> list[bool]:
-    """Let one pod be refused at these; say which refusals leave later."""
+def delayed(*moments: float) -> list[bool]:
+    """Refuse one pod at these times; return which refusals are delayed."""
     retries = RetryDelay()
     return [bool(retries.delay_s(PodUid("p0"), at)) for at in moments]
 
 
 def test_a_pod_that_is_retried_rapidly_is_refused_after_a_delay() -> None:
-    assert breaths(0, 0.1, 0.2, 0.3) == [False, False, True, True]
+    assert delayed(0, 0.1, 0.2, 0.3) == [False, False, True, True]
 
 
 def test_the_backoff_of_kube_scheduler_causes_no_delay() -> None:
-    """The first one may be shorter than its second: it is rounded down."""
-    assert not any(breaths(0, 0.05, 1.1, 4.2, 11.3, 20.4))
-    assert not any(breaths(*range(10))), "podMaxBackoffSeconds: 1"
+    """The first backoff may be shorter than a second: it is rounded down."""
+    assert not any(delayed(0, 0.05, 1.1, 4.2, 11.3, 20.4))
+    assert not any(delayed(*range(10))), "podMaxBackoffSeconds: 1"
 
 
 def test_retries_of_one_pod_do_not_delay_another() -> None:

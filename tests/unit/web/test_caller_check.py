@@ -1,4 +1,4 @@
-"""Callers of the hook port that are not kube-scheduler, or cannot show that they are."""
+"""Clients of the hook port that are not kube-scheduler, or cannot prove it."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ def basic(password: bytes, user: bytes = b"hooks") -> bytes:
     return b"Basic " + b64encode(user + b":" + password)
 
 
-def passed(world: World) -> Any:
-    """Give a pod that only waits for its bind."""
+def filtered_pod(world: World) -> Any:
+    """Create a pod that has passed filter and return it."""
     world.node("node-0")
     pod = world.pod("web")
     with closing(Wire(world.hook_port)) as wire:
@@ -38,7 +38,7 @@ def passed(world: World) -> Any:
     ("headers", "reason", "status"),
     [
         pytest.param("Origin: https://evil.example\r\n", "browser", 403, id="another site's page"),
-        pytest.param("Origin: null\r\n", "browser", 403, id="a page of nowhere"),
+        pytest.param("Origin: null\r\n", "browser", 403, id="an opaque origin"),
         pytest.param("Sec-Fetch-Site: cross-site\r\n", "browser", 403, id="a browser"),
         pytest.param("Sec-Fetch-Mode: no-cors\r\n", "browser", 403, id="a form in a browser"),
         pytest.param("Host: evil.example\r\n", "host", 400, id="two hosts"),
@@ -47,7 +47,7 @@ def passed(world: World) -> Any:
 def test_a_bind_from_a_browser_binds_nothing(
     world: World, headers: str, reason: str, status: int
 ) -> None:
-    pod = passed(world)
+    pod = filtered_pod(world)
     call = bind(pod).replace(b"Host: localhost\r\n", b"Host: localhost\r\n" + headers.encode())
 
     with closing(Wire(world.hook_port)) as wire:
@@ -76,7 +76,7 @@ def test_a_bind_from_a_browser_binds_nothing(
 def test_a_bind_that_is_not_json_or_has_another_host_binds_nothing(
     world: World, was: bytes, is_now: bytes, reason: str, status: int
 ) -> None:
-    pod = passed(world)
+    pod = filtered_pod(world)
 
     with closing(Wire(world.hook_port)) as wire:
         wire.send(bind(pod).replace(was, is_now))
@@ -92,7 +92,7 @@ def test_a_bind_that_is_not_json_or_has_another_host_binds_nothing(
 
 
 @pytest.fixture
-def locked() -> Iterator[World]:
+def with_secret() -> Iterator[World]:
     with World(secret=SECRET) as made:
         yield made
 
@@ -115,26 +115,26 @@ def locked() -> Iterator[World]:
 )
 def test_a_call_without_the_secret_gets_an_error_and_nothing_else(keys: list[bytes]) -> None:
     callers = CallerCheck(is_plain=True, secret=SECRET)
-    told = callers.check([HOST, JSON, *((b"authorization", key) for key in keys)], "127.0.0.1")
+    reply = callers.check([HOST, JSON, *((b"authorization", key) for key in keys)], "127.0.0.1")
 
-    assert told is not None
-    # At any other status kube-scheduler writes its URL, secret and all, into an event.
-    assert (told.status, told.reason) == (200, "secret")
+    assert reply is not None
+    # At any other status kube-scheduler writes its URL with the secret into an event.
+    assert (reply.status, reply.reason) == (200, "secret")
 
 
-def test_the_secret_is_accepted_with_any_user_name(locked: World) -> None:
+def test_the_secret_is_accepted_with_any_user_name(with_secret: World) -> None:
     for user in (b"hooks", b""):
         key = f"Authorization: {basic(SECRET, user).decode()}\r\n".encode()
-        call = request_with(locked, key)
-        with closing(Wire(locked.hook_port)) as wire:
+        call = request_with(with_secret, key)
+        with closing(Wire(with_secret.hook_port)) as wire:
             wire.send(call)
             assert b'"NodeNames":["node-0"]' in wire.read(b"}")
-    with closing(Wire(locked.hook_port)) as wire:
-        wire.send(request_with(locked, b""))
+    with closing(Wire(with_secret.hook_port)) as wire:
+        wire.send(request_with(with_secret, b""))
         answer = wire.read(b"}")
         assert b"does not carry the hook secret" in answer
         assert SECRET not in answer
-    assert refused(locked, "secret") == 1
+    assert refused(with_secret, "secret") == 1
 
 
 def request_with(world: World, header: bytes) -> bytes:

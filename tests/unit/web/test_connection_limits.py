@@ -1,4 +1,4 @@
-"""What nobody may take from us, whoever reaches a port: memory, time, connections."""
+"""Limits of both ports on memory, time and connections."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from extender.hooks.http_server import Limits
 from extender.web import server as pageport
 from extender.web.server import OperationsServer
 from tests.unit.web.conftest import World, eventually
-from tests.unit.web.test_hook_server import HEADERS, Wire, hold, question, request
+from tests.unit.web.test_hook_server import HEADERS, Wire, question, request, send_waiting_bind
 
 MIB = 1024 * 1024
 HOOKS = replace(server.LIMITS, bodies=2 * MIB, connections=8, defer_accept_s=0)
 PAGES = replace(pageport.LIMITS, connections=8, defer_accept_s=0)
-#: For those tests that wait until a time is over.
+#: For tests that wait for a timeout.
 SHORT = {"idle_s": 0.3, "call_s": 0.3, "answer_s": 0.3, "sweep_s": 0.05}
 
 
@@ -35,7 +35,7 @@ def limits() -> Limits:
 @pytest.fixture
 def world(limits: Limits) -> Iterator[World]:
     made = World(limits=limits, new_loop=uvloop.new_event_loop)
-    # Else the kernel takes megabytes off our hands, and nothing is left to drop.
+    # Otherwise the kernel buffers megabytes, and nothing is left to drop.
     made._listening.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 65536)
     with made:
         yield made
@@ -51,12 +51,12 @@ def pages(world: World) -> Iterator[OperationsServer]:
 
 @pytest.fixture(params=["hooks", "operations"])
 def number(request: pytest.FixtureRequest, world: World, pages: OperationsServer) -> int:
-    """Give the number of one port after the other."""
+    """Return the number of each port in turn."""
     return world.hook_port if request.param == "hooks" else world.ops_port
 
 
 def refused(world: World, reason: str) -> float:
-    """Count those who were turned away for a reason, on both ports."""
+    """Return the number of refusals with this reason on both ports."""
     registry = world.runtime.pages.metrics.registry
     name = "gang_extender_calls_refused_total"
     return sum(
@@ -66,7 +66,7 @@ def refused(world: World, reason: str) -> float:
 
 
 def drips(wire: Wire, drop: bytes) -> float:
-    """Send *drop* again and again until the other side has had enough; give the seconds."""
+    """Send *drop* repeatedly until the server closes the connection; return the seconds."""
     began = time.monotonic()
     with suppress(ConnectionError):
         while not select.select([wire._socket], [], [], 0.05)[0]:
@@ -125,10 +125,10 @@ def test_a_connection_above_the_limit_closes_the_longest_idle_one(
     world: World, number: int
 ) -> None:
     with ExitStack() as stack:
-        crowd = [stack.enter_context(closing(Wire(number))) for _ in range(8)]
+        clients = [stack.enter_context(closing(Wire(number))) for _ in range(8)]
         late = stack.enter_context(closing(Wire(number)))
 
-        assert crowd[0].is_closed()
+        assert clients[0].is_closed()
         late.send(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")
         assert late.reads_something()
     assert refused(world, "full") == 1
@@ -138,8 +138,8 @@ def test_many_unknown_clients_close_no_trusted_connection_and_no_waiting_bind(
     world: World,
 ) -> None:
     with ExitStack() as stack:
-        held, caller = (stack.enter_context(closing(Wire(world.hook_port))) for _ in range(2))
-        hold(world, held)
+        waiting, caller = (stack.enter_context(closing(Wire(world.hook_port))) for _ in range(2))
+        send_waiting_bind(world, waiting)
         caller.send(request(question(world)))
         assert b"200 OK" in caller.read(b"}")
 
@@ -154,16 +154,16 @@ def test_many_unknown_clients_close_no_trusted_connection_and_no_waiting_bind(
 
 def test_idle_unknown_clients_do_not_delay_the_responses_to_binds(world: World) -> None:
     with ExitStack() as stack:
-        strangers = [stack.enter_context(closing(Wire(world.hook_port))) for _ in range(3)]
-        strangers[0].send(request(b"{}", "nothing"))
-        strangers[0].read(b"}")
-        assert strangers[0].is_closed()
+        clients = [stack.enter_context(closing(Wire(world.hook_port))) for _ in range(3)]
+        clients[0].send(request(b"{}", "nothing"))
+        clients[0].read(b"}")
+        assert clients[0].is_closed()
         eventually(lambda: len(world.port.connections) == 2)
         assert world.port.bind_responses.idle == set()
 
-        strangers[1].send(request(question(world)))
-        strangers[1].read(b"}")
-        assert len(world.port.bind_responses.idle) == 1, "who was answered may be kube-scheduler"
+        clients[1].send(request(question(world)))
+        clients[1].read(b"}")
+        assert len(world.port.bind_responses.idle) == 1, "an answered client may be kube-scheduler"
 
 
 def test_request_bodies_have_a_total_limit_and_the_oldest_is_dropped_first(
@@ -191,8 +191,8 @@ def test_large_bodies_of_unknown_clients_are_read_in_turns_and_delay_no_other_cl
 ) -> None:
     head = f"POST /filter HTTP/1.1\r\n{HEADERS}Content-Length: {MIB + 9}\r\n\r\n".encode()
     with ExitStack() as stack:
-        strangers = [stack.enter_context(closing(Wire(world.hook_port))) for _ in range(2)]
-        for each in strangers:
+        clients = [stack.enter_context(closing(Wire(world.hook_port))) for _ in range(2)]
+        for each in clients:
             each._socket.setblocking(False)
             each._socket.send(head)
             with suppress(BlockingIOError):
@@ -204,7 +204,7 @@ def test_large_bodies_of_unknown_clients_are_read_in_turns_and_delay_no_other_cl
 
         read = [each.buffered for each in world.port.connections]
         assert 0 < sum(read) < MIB
-        for each in world.port.connections:  # whose turn never comes
+        for each in world.port.connections:  # its turn never comes
             world.loop.call_soon_threadsafe(each.abort, "over")
 
 

@@ -1,6 +1,6 @@
-"""What comes in on the hook port, byte for byte, and what becomes of it however it is cut up.
+"""Requests of the hook port byte for byte, with the same result however they are split.
 
-`corpus/*.http` is sent whole, byte by byte, and in two pieces cut at every place. The verdict is
+`corpus/*.http` is sent whole, byte by byte, and in two pieces split at every byte. The verdict is
 the same each time: the statuses answered, the hooks that were called, and whether the connection
 stays open, is closed after its answer, or is cut off.
 """
@@ -22,10 +22,10 @@ from extender.metrics import Metrics
 
 CORPUS = Path(__file__).with_name("corpus")
 BODY = b'{"a":1}'
-#: A verdict does not wait for a breath.
+#: Refusals are not delayed here.
 AT_ONCE = replace(LIMITS, refusal_delay_s=0.0)
 
-OPEN, CLOSED, CUT_OFF = "open", "closed", "cut off"
+OPEN, CLOSED, ABORTED = "open", "closed", "cut off"
 
 
 class Verdict(NamedTuple):
@@ -34,30 +34,29 @@ class Verdict(NamedTuple):
     end: str
 
 
-#: Go's server, kube-scheduler's kin, says the same (sent whole, to net/http of Go 1.27) but where a
-#: note says otherwise, and where its handler would have to say it: paths, methods, who asks. What
-#: is said of Go was tried once by hand, and nothing in this tree tries it again; what all of this
-#: is compared with each time is h11 (`test_another_reader.py`).
+#: Go's net/http (1.27), given the whole file, has the same verdict except where a comment says
+#: otherwise and where its handler decides: paths, methods, origins. The comparison with Go was made
+#: once by hand; the automatic comparison is with h11 (`test_another_reader.py`).
 VERDICTS = {
     "plain": Verdict([200], ["filter"], OPEN),
     "query-and-prefix": Verdict([200], ["filter"], OPEN),
     "chunked": Verdict([200], ["filter"], OPEN),
     "chunk-extensions-and-trailers": Verdict([200], ["filter"], OPEN),
     "two-in-a-row": Verdict([200, 200], ["filter", "prioritize"], OPEN),
-    # Go answers one after the other; nobody who may ask us does this, and the first may take long.
-    "filter-behind-a-held-bind": Verdict([], ["bind"], CUT_OFF),
-    "half-a-filter-behind-a-held-bind": Verdict([], ["bind"], CUT_OFF),
+    # Go answers in order; kube-scheduler never pipelines, and the first response may take long.
+    "filter-behind-a-held-bind": Verdict([], ["bind"], ABORTED),
+    "half-a-filter-behind-a-held-bind": Verdict([], ["bind"], ABORTED),
     "blank-lines-behind-a-held-bind": Verdict([], ["bind"], OPEN),
     # Go refuses these lines.
     "blank-lines-first": Verdict([200], ["filter"], OPEN),
-    # Go heeds no such wish, reads on and keeps the connection.
+    # Go ignores this, reads on and keeps the connection.
     "upgrade-with-a-body": Verdict([400], [], CLOSED),
     "upgrade-without-a-body": Verdict([405], [], CLOSED),
     "upgrade-and-the-other-protocol": Verdict([405], [], CLOSED),
     "connect": Verdict([404], [], CLOSED),
     # Go leaves this to its handler.
     "http2": Verdict([400], [], CLOSED),
-    # Go takes the chunks; whoever sends both may want two readers to see two calls.
+    # Go uses the chunks; a request with both may try to smuggle a second call.
     "length-and-chunks": Verdict([400], [], CLOSED),
     "chunks-and-length": Verdict([400], [], CLOSED),
     "two-lengths": Verdict([400], [], CLOSED),
@@ -67,31 +66,31 @@ VERDICTS = {
     "chunk-size-nonsense": Verdict([400], [], CLOSED),
     "chunk-size-beyond-counting": Verdict([400], [], CLOSED),
     "chunk-longer-than-it-says": Verdict([400], [], CLOSED),
-    # Go says 501.
+    # Go answers 501.
     "chunked-is-not-the-last": Verdict([400], [], CLOSED),
-    # Go says 501 to either.
+    # Go answers 501 to both.
     "gzip-and-chunked": Verdict([400], [], CLOSED),
     "identity-and-chunked": Verdict([400], [], CLOSED),
-    # Go sees no chunks in HTTP/1.0, and takes them for the next call.
+    # Go does not decode chunks in HTTP/1.0, and parses them as the next call.
     "http-1.0-chunked": Verdict([400], [], CLOSED),
     "space-before-the-colon": Verdict([400], [], CLOSED),
     "nothing-before-the-colon": Verdict([400], [], CLOSED),
     "zero-byte": Verdict([400], [], CLOSED),
-    # Go reads lines that end so.
+    # Go accepts this line ending.
     "line-feed-alone": Verdict([400], [], CLOSED),
     "carriage-return-alone": Verdict([400], [], CLOSED),
     # Go joins them.
     "folded": Verdict([400], [], CLOSED),
     "no-host": Verdict([400], [], CLOSED),
     "two-hosts": Verdict([400], [], CLOSED),
-    # Ours: an error that kube-scheduler shows.
+    # Our own choice: an error that kube-scheduler shows.
     "foreign-host": Verdict([200], [], CLOSED),
     # Go looks at the path alone; kube-scheduler sends nothing else.
     "whole-address": Verdict([404], [], CLOSED),
     "http-1.0": Verdict([200], ["filter"], CLOSED),
     "http-1.0-keep-alive": Verdict([200], ["filter"], OPEN),
     "no-version": Verdict([400], [], CLOSED),
-    # Go says 505 to either.
+    # Go answers 505 to both.
     "http-2.0": Verdict([400], [], CLOSED),
     "http-9.9": Verdict([400], [], CLOSED),
     "closed-and-more": Verdict([200], ["filter"], CLOSED),
@@ -114,8 +113,8 @@ VERDICTS = {
 }
 
 
-class Heard:
-    """In place of the hooks: every bind waits for ever."""
+class RecordingHooks:
+    """Replaces the hooks and records calls; every bind waits for ever."""
 
     def __init__(self) -> None:
         self.calls: list[str] = []
@@ -135,8 +134,8 @@ class Heard:
         return self.leaders
 
 
-class Line:
-    """In place of a transport."""
+class TransportDouble:
+    """Replaces the transport of a connection."""
 
     def __init__(self) -> None:
         self.sent = b""
@@ -153,7 +152,7 @@ class Line:
         self.end = CLOSED
 
     def abort(self) -> None:
-        self.end = CUT_OFF
+        self.end = ABORTED
 
 
 @pytest.fixture(scope="module")
@@ -163,17 +162,19 @@ def loop() -> Iterator[asyncio.AbstractEventLoop]:
     made.close()
 
 
-def judged(loop: asyncio.AbstractEventLoop, *pieces: bytes, leaders: Sequence[str] = ()) -> Verdict:
-    heard, line = Heard(), Line()
-    heard.leaders.extend(leaders)
-    port = HookServer(heard, METRICS, loop, limits=AT_ONCE)  # type: ignore[arg-type]
+def verdict_on(
+    loop: asyncio.AbstractEventLoop, *pieces: bytes, leaders: Sequence[str] = ()
+) -> Verdict:
+    hooks, transport = RecordingHooks(), TransportDouble()
+    hooks.leaders.extend(leaders)
+    port = HookServer(hooks, METRICS, loop, limits=AT_ONCE)  # type: ignore[arg-type]
     connection = HookConnection(port)
-    connection.connection_made(line)  # type: ignore[arg-type]
+    connection.connection_made(transport)  # type: ignore[arg-type]
     for piece in pieces:
-        if line.end == OPEN:
+        if transport.end == OPEN:
             connection.data_received(piece)
-    statuses = [int(each) for each in re.findall(rb"HTTP/1.1 (\d+)", line.sent)]
-    return Verdict(statuses, heard.calls, line.end)
+    statuses = [int(each) for each in re.findall(rb"HTTP/1.1 (\d+)", transport.sent)]
+    return Verdict(statuses, hooks.calls, transport.end)
 
 
 METRICS = Metrics()
@@ -189,10 +190,10 @@ def test_the_verdict_does_not_depend_on_how_the_bytes_are_split(
 ) -> None:
     sent = (CORPUS / f"{name}.http").read_bytes()
 
-    assert judged(loop, sent) == VERDICTS[name], "whole"
-    assert judged(loop, *(sent[at : at + 1] for at in range(len(sent)))) == VERDICTS[name]
+    assert verdict_on(loop, sent) == VERDICTS[name], "whole"
+    assert verdict_on(loop, *(sent[at : at + 1] for at in range(len(sent)))) == VERDICTS[name]
     for at in range(1, len(sent)):
-        assert judged(loop, sent[:at], sent[at:]) == VERDICTS[name], f"cut at {at}"
+        assert verdict_on(loop, sent[:at], sent[at:]) == VERDICTS[name], f"cut at {at}"
 
 
 def test_after_the_last_answer_of_a_standby_nothing_more_is_done(
@@ -201,6 +202,6 @@ def test_after_the_last_answer_of_a_standby_nothing_more_is_done(
     sent = (CORPUS / "plain.http").read_bytes()
     bind = sent.replace(b"/filter", b"/bind")
 
-    assert judged(loop, sent + bind, leaders=["another leads"]) == Verdict(
+    assert verdict_on(loop, sent + bind, leaders=["another leads"]) == Verdict(
         [200], ["filter"], CLOSED
     )

@@ -30,7 +30,7 @@ from extender.planner.planner import make_plan
 from extender.web import documents
 from tests.builders import NOW, pod
 from tests.scene import budget, gang, node_table, snapshot
-from tests.unit.evictions.simulated_cluster import Job, Town
+from tests.unit.evictions.simulated_cluster import Job, SimulatedCluster
 
 OURS = frozenset({"gang-scheduler"})
 
@@ -48,17 +48,17 @@ def planned(seen: Snapshot) -> dict[str, Any]:
 
 
 def test_a_cluster_in_the_middle_of_evictions_is_planned_the_same_again(tmp_path: Path) -> None:
-    town = Town([8, 8], [Queue(name="left"), Queue(name="right", weight=2)])
-    town.submit(*(Job(f"l{number}", "left", 3, 2, priority=number % 2) for number in range(6)))
-    town.pass_seconds(5)
-    town.submit(Job("r", "right", 4), Job("vip", "left", 5, cpu=2, priority=10))
-    town.pass_seconds(2)
-    seen = town.snapshot()
+    simulated = SimulatedCluster([8, 8], [Queue(name="left"), Queue(name="right", weight=2)])
+    simulated.submit(*(Job(f"l{number}", "left", 3, 2, priority=number % 2) for number in range(6)))
+    simulated.pass_seconds(5)
+    simulated.submit(Job("r", "right", 4), Job("vip", "left", 5, cpu=2, priority=10))
+    simulated.pass_seconds(2)
+    seen = simulated.snapshot()
 
     before, after = planned(seen), planned(read_back(seen, tmp_path))
 
     assert before["evictions"] or any(
-        each.status is Status.RELEASING for each in town.pods.values()
+        each.status is Status.RELEASING for each in simulated.pods.values()
     )
     assert after == before
 
@@ -70,8 +70,8 @@ def test_the_pods_of_other_schedulers_keep_their_capacity(tmp_path: Path) -> Non
 
     back = read_back(seen, tmp_path).nodes
 
-    room = (back.allocatable - back.used)[0].tolist()
-    assert dict(zip(back.dimensions, room, strict=True)) == {
+    free = (back.allocatable - back.used)[0].tolist()
+    assert dict(zip(back.dimensions, free, strict=True)) == {
         "cpu": 1500,
         "memory": 63 << 30,
         "pods": 103,

@@ -1,4 +1,4 @@
-"""Those who listen for news: few, for a while, and nobody waits for them."""
+"""Event streams: limited in number and lifetime, and without influence on other requests."""
 
 from __future__ import annotations
 
@@ -12,27 +12,27 @@ from extender.web import server
 from extender.web.server import EventStreams, OperationsServer
 from tests.unit.web.conftest import World, eventually
 from tests.unit.web.test_hook_server import Wire
-from tests.unit.web.test_token_reviews import Registrar
+from tests.unit.web.test_token_reviews import FakeTokenReviews
 
 LISTEN = b"GET /events HTTP/1.1\r\nHost: x\r\n\r\n"
 
 
-class Ear:
-    """Hears events, until it is told to go."""
+class Listener:
+    """Records events until it is closed."""
 
     def __init__(self) -> None:
-        self.heard: list[bytes] = []
-        self.is_gone = False
+        self.events: list[bytes] = []
+        self.is_closed = False
 
     def send(self, event: bytes) -> None:
-        self.heard.append(event)
+        self.events.append(event)
 
     def close(self) -> None:
-        self.is_gone = True
+        self.is_closed = True
 
 
 class Loop:
-    """Time that passes when a test says so."""
+    """A loop whose time the test advances."""
 
     def __init__(self) -> None:
         self.now = 100.0
@@ -48,9 +48,9 @@ class Loop:
     def advance(self, seconds: int) -> None:
         for _ in range(seconds):
             self.now += 1
-            due = [each for each in self._calls if each[0] <= self.now]
+            expired = [each for each in self._calls if each[0] <= self.now]
             self._calls = [each for each in self._calls if each[0] > self.now]
-            for _, call in due:
+            for _, call in expired:
                 call()  # type: ignore[operator]
 
     @property
@@ -63,80 +63,84 @@ class _Handle:
         pass
 
 
-class Office:
+class StreamsHarness:
     def __init__(self) -> None:
         self.loop = Loop()
-        self.news = b"data: 1\n\n"
-        self.streams = EventStreams(self.loop, self._pulse, life_s=50, max_streams=3)  # type: ignore[arg-type]
+        self.event = b"data: 1\n\n"
+        self.streams = EventStreams(self.loop, self._heartbeat, life_s=50, max_streams=3)  # type: ignore[arg-type]
 
-    def _pulse(self) -> bytes:
-        if not self.news:
+    def _heartbeat(self) -> bytes:
+        if not self.event:
             raise RuntimeError("broken")
-        return self.news
+        return self.event
 
-    def ear(self) -> Ear:
-        made = Ear()
+    def listener(self) -> Listener:
+        made = Listener()
         self.streams.add(made)
         return made
 
 
 @pytest.fixture
-def office() -> Office:
-    return Office()
+def harness() -> StreamsHarness:
+    return StreamsHarness()
 
 
-def test_a_listener_gets_the_current_state_and_the_retry_time_at_once(office: Office) -> None:
-    assert office.ear().heard == [b"retry: 1000\n\ndata: 1\n\n"]
+def test_a_listener_gets_the_current_state_and_the_retry_time_at_once(
+    harness: StreamsHarness,
+) -> None:
+    assert harness.listener().events == [b"retry: 1000\n\ndata: 1\n\n"]
 
 
-def test_a_change_is_sent_within_a_second_and_otherwise_a_heartbeat(office: Office) -> None:
-    ear = office.ear()
-    office.loop.advance(1)
-    ear.heard.clear()
-    office.loop.advance(4)
-    assert ear.heard == []
+def test_a_change_is_sent_within_a_second_and_otherwise_a_heartbeat(
+    harness: StreamsHarness,
+) -> None:
+    listener = harness.listener()
+    harness.loop.advance(1)
+    listener.events.clear()
+    harness.loop.advance(4)
+    assert listener.events == []
 
-    office.news = b"data: 2\n\n"
-    office.loop.advance(1)
-    assert ear.heard == [b"data: 2\n\n"]
-    office.loop.advance(5)
-    assert ear.heard == [b"data: 2\n\n"] * 2
-
-
-def test_a_stream_ends_after_its_lifetime(office: Office) -> None:
-    ear = office.ear()
-    office.loop.advance(49)
-    assert not ear.is_gone
-    office.loop.advance(1)
-    assert ear.is_gone
-    assert len(office.streams) == 0
+    harness.event = b"data: 2\n\n"
+    harness.loop.advance(1)
+    assert listener.events == [b"data: 2\n\n"]
+    harness.loop.advance(5)
+    assert listener.events == [b"data: 2\n\n"] * 2
 
 
-def test_the_oldest_stream_is_closed_when_there_are_too_many(office: Office) -> None:
-    ears = [office.ear() for _ in range(4)]
+def test_a_stream_ends_after_its_lifetime(harness: StreamsHarness) -> None:
+    listener = harness.listener()
+    harness.loop.advance(49)
+    assert not listener.is_closed
+    harness.loop.advance(1)
+    assert listener.is_closed
+    assert len(harness.streams) == 0
 
-    assert [each.is_gone for each in ears] == [True, False, False, False]
+
+def test_the_oldest_stream_is_closed_when_there_are_too_many(harness: StreamsHarness) -> None:
+    ears = [harness.listener() for _ in range(4)]
+
+    assert [each.is_closed for each in ears] == [True, False, False, False]
 
 
-def test_without_listeners_the_state_is_not_read(office: Office) -> None:
-    ear = office.ear()
-    office.streams.discard(ear)
-    office.loop.advance(2)
+def test_without_listeners_the_state_is_not_read(harness: StreamsHarness) -> None:
+    listener = harness.listener()
+    harness.streams.discard(listener)
+    harness.loop.advance(2)
 
-    assert office.loop.is_idle
-    assert office.ear().heard
+    assert harness.loop.is_idle
+    assert harness.listener().events
 
 
 def test_a_failed_heartbeat_is_logged_and_the_next_is_sent(
-    office: Office, caplog: pytest.LogCaptureFixture
+    harness: StreamsHarness, caplog: pytest.LogCaptureFixture
 ) -> None:
-    ear, office.news = office.ear(), b""
-    office.loop.advance(1)
+    listener, harness.event = harness.listener(), b""
+    harness.loop.advance(1)
     assert "heartbeat failed" in caplog.text
 
-    office.news = b"data: 3\n\n"
-    office.loop.advance(1)
-    assert ear.heard[-1] == b"data: 3\n\n"
+    harness.event = b"data: 3\n\n"
+    harness.loop.advance(1)
+    assert listener.events[-1] == b"data: 3\n\n"
 
 
 @pytest.fixture
@@ -195,8 +199,8 @@ def test_the_port_closes_without_waiting_for_listeners(world: World) -> None:
 
 
 def test_every_stream_needs_a_token_where_pages_do(world: World) -> None:
-    registrar = Registrar()
-    port = OperationsServer(world.runtime.pages, reviewer=registrar)
+    reviewer = FakeTokenReviews()
+    port = OperationsServer(world.runtime.pages, reviewer=reviewer)
     port.start(world.ops_socket)
     try:
         with closing(Wire(world.ops_port)) as wire:

@@ -1,4 +1,4 @@
-"""Exempt pods never wait for us: not while we are no leader, know nothing, or have no plan."""
+"""Exempt pods never wait: not on a standby, for an unknown pod, or without a plan."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ def test_the_leader_binds_exempt_pods_at_once(world: World, about: dict[str, str
     world.node("node-0")
     pod = world.cluster.create(a_pod("agent", **about))
 
-    if about.get("scheduler") == "another":  # nobody else's pods are bound unasked
+    if about.get("scheduler") == "another":  # pods of other schedulers are bound only after filter
         call(world, "filter", {"Pod": pod, "NodeNames": ["node-0"]})
     _, answer = call(world, "bind", bind_call(pod))
     assert answer == {"Error": ""}
@@ -116,14 +116,14 @@ def test_the_leader_binds_exempt_pods_at_once(world: World, about: dict[str, str
 def test_other_pods_are_still_refused(standby: World) -> None:
     pod = standby.cluster.create(a_pod("web"))
 
-    # Until our watch shows it, it is looked up, and refused in other words.
+    # Until the watch shows the pod, it is read from the API server and refused with another error.
     refused = {"Error": "the extender is not ready: standby: there_1 leads"}
     eventually(lambda: call(standby, "bind", bind_call(pod))[1] == refused)
     assert not node_of(standby, pod)
 
 
-class Stranger:
-    """Stands before the simulated API server and remembers what it was asked to bind."""
+class RecordingBinder:
+    """Records the bind orders sent to the simulated API server."""
 
     def __init__(self, world: World) -> None:
         self.orders: list[BindOrder] = []
@@ -138,7 +138,7 @@ class Stranger:
 def test_a_standby_reads_an_unknown_pod_and_refuses_it_unless_it_is_exempt(
     standby: World,
 ) -> None:
-    binder = Stranger(standby)
+    binder = RecordingBinder(standby)
     unseen = {"PodName": "p", "PodNamespace": "demo", "PodUID": "u", "Node": "n"}
 
     _, answer = call(standby, "bind", unseen)
@@ -153,7 +153,7 @@ def test_an_exempt_namespace_does_not_make_an_unknown_pod_managed(
     request: pytest.FixtureRequest, where: str, namespace: str
 ) -> None:
     asked = request.getfixturevalue(where)
-    binder = Stranger(asked)
+    binder = RecordingBinder(asked)
     unseen = {"PodName": "p", "PodNamespace": namespace, "PodUID": "u", "Node": "n"}
 
     call(asked, "bind", unseen)
@@ -163,7 +163,7 @@ def test_an_exempt_namespace_does_not_make_an_unknown_pod_managed(
 
 @pytest.fixture
 def unplanned(leases: LeaseDouble) -> Iterator[World]:
-    """A leader whose planner has not made its first plan, because somebody holds it up."""
+    """A leader whose planner is blocked before its first plan."""
     made = World()
     waiting = threading.Event()
     made.runtime.core.planning._make_plan = lambda snapshot: waiting.wait(30)  # type: ignore[assignment]

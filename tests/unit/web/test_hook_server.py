@@ -1,4 +1,4 @@
-"""HTTP as kube-scheduler, and as nobody should, speaks it to the hook port."""
+"""HTTP on the hook port: as kube-scheduler speaks it, and invalid input."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from extender.hooks.server import LIMITS
 from tests.unit.web.conftest import World, eventually
 
 BOUND = b'{"Error":""}'
-#: Of every call of kube-scheduler.
+#: The headers of every call of kube-scheduler.
 HEADERS = "Host: localhost\r\nContent-Type: application/json\r\n"
 
 
 class Wire:
-    """A connection that speaks bytes."""
+    """A client connection that sends and receives bytes."""
 
     def __init__(
         self, port: int, tls: ssl.SSLContext | None = None, receive: int | None = None
@@ -61,7 +61,7 @@ class Wire:
         return self._socket.recv(64) != b""
 
     def size_of_the_rest(self) -> int:
-        """Read to the end, and count."""
+        """Read to the end and return the number of bytes."""
         size = 0
         with suppress(ConnectionError):
             while piece := self._socket.recv(1 << 20):
@@ -69,7 +69,7 @@ class Wire:
         return size
 
     def ends_with_status(self) -> int | None:
-        """Read to the end; give the status, unless it was lost with the connection."""
+        """Read to the end and return the status, or None if it was lost with the connection."""
         got = b""
         with suppress(ConnectionError):
             while piece := self._socket.recv(65536):
@@ -77,7 +77,7 @@ class Wire:
         return int(got.split()[1]) if got else None
 
     def finish(self) -> None:
-        """Say that nothing more will be said; answers may still come."""
+        """Close the sending side; responses may still arrive."""
         self._socket.shutdown(socket.SHUT_WR)
 
     def close(self) -> None:
@@ -111,8 +111,8 @@ def bind(pod: Any) -> bytes:
     return request(json.dumps(call).encode(), "bind")
 
 
-def hold(world: World, wire: Wire, *, node: bool = True) -> None:
-    """Bring one of two members to the barrier, on a node that is made for them unless there is."""
+def send_waiting_bind(world: World, wire: Wire, *, node: bool = True) -> None:
+    """Send a bind that waits for the second member of its gang, on a new node if *node* is true."""
     if node:
         world.node("node-0")
     world.group("train", 2)
@@ -185,10 +185,10 @@ def test_repeated_requests_of_unknown_paths_are_counted_and_disconnected(
     world: World,
 ) -> None:
     for _ in range(2):
-        with closing(Wire(world.hook_port)) as stranger:
-            stranger.send(request(b"{}", "nothing"))
-            stranger.read(b"}")
-            assert stranger.is_closed()
+        with closing(Wire(world.hook_port)) as unknown:
+            unknown.send(request(b"{}", "nothing"))
+            unknown.read(b"}")
+            assert unknown.is_closed()
 
     labels = {"port": "hooks", "reason": "no_hook"}
     registry = world.runtime.pages.metrics.registry
@@ -212,7 +212,7 @@ def test_an_endless_body_is_not_read_for_ever(wire: Wire) -> None:
 
 
 def test_a_disconnected_client_ends_its_waiting_bind(world: World, wire: Wire) -> None:
-    hold(world, wire)
+    send_waiting_bind(world, wire)
 
     wire.close()
 
@@ -222,7 +222,7 @@ def test_a_disconnected_client_ends_its_waiting_bind(world: World, wire: Wire) -
 def test_a_second_request_before_the_response_closes_the_connection(
     world: World, wire: Wire
 ) -> None:
-    hold(world, wire)
+    send_waiting_bind(world, wire)
 
     wire.send(request(question(world)))
 
@@ -231,7 +231,7 @@ def test_a_second_request_before_the_response_closes_the_connection(
 
 
 def test_a_waiting_bind_is_answered_when_the_last_member_arrives(world: World, wire: Wire) -> None:
-    hold(world, wire)
+    send_waiting_bind(world, wire)
     pod = world.pod("train-1", "train")
     last = Wire(world.hook_port)
     last.send(request(json.dumps({"Pod": pod, "NodeNames": ["node-0"]}).encode()))
@@ -247,9 +247,9 @@ def test_a_waiting_bind_is_answered_when_the_last_member_arrives(world: World, w
 def test_idle_and_unfinished_connections_time_out_and_those_with_a_waiting_bind_do_not(
     world: World, wire: Wire
 ) -> None:
-    hold(world, wire)
+    send_waiting_bind(world, wire)
     idle, slow = Wire(world.hook_port), Wire(world.hook_port)
-    idle.send(b"\r\n")  # who says nothing at all is not let in yet
+    idle.send(b"\r\n")  # a silent connection is not accepted yet
     slow.send(request(b"{}")[:-1])
     port = world.port
     eventually(lambda: sum(each.has_call for each in port.connections) == 2)
@@ -268,7 +268,7 @@ def test_idle_and_unfinished_connections_time_out_and_those_with_a_waiting_bind_
 
 
 def test_a_half_closed_connection_ends_its_waiting_bind(world: World, wire: Wire) -> None:
-    hold(world, wire)
+    send_waiting_bind(world, wire)
 
     wire.finish()
 
@@ -336,7 +336,7 @@ def test_a_request_sent_before_the_port_closes_is_answered(world: World, callers
     wires: list[Wire] = []
 
     async def ask_and_close() -> None:
-        # The loop is ours: nobody is let in between.
+        # This coroutine does not yield: no connection is accepted meanwhile.
         for _ in range(callers):
             wires.append(Wire(world.hook_port))
             wires[-1].send(asked)
@@ -359,7 +359,7 @@ def test_a_connection_made_before_the_port_closes_is_answered_afterwards(
     async def close_and_ask() -> Wire:
         wire = Wire(world.hook_port)
         closed = asyncio.ensure_future(world.port.close(grace_s=5))
-        await asyncio.sleep(0)  # it begins
+        await asyncio.sleep(0)  # let it start
         wire.send(asked)
         await closed
         return wire
@@ -383,16 +383,16 @@ def test_a_new_connection_during_shutdown_is_answered_with_close(world: World) -
 
 
 def test_an_unfinished_request_does_not_delay_shutdown(
-    world: World, wire: Wire, lost: bytes, monkeypatch: pytest.MonkeyPatch
+    world: World, wire: Wire, without_group: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(handlers, "_DELAY_S", 0.3)
-    ask_hastily(world, wire, lost)
+    ask_until_delayed(world, wire, without_group)
 
     async def drain_and_ask() -> Wire:
         drained = asyncio.ensure_future(world.port.drain(grace_s=3600))
-        await asyncio.sleep(0)  # it begins
+        await asyncio.sleep(0)  # let it start
         late = Wire(world.hook_port)
-        late.send(lost[:-1])  # and never says the rest
+        late.send(without_group[:-1])  # the rest is never sent
         await drained
         return late
 
@@ -404,7 +404,7 @@ def test_an_unfinished_request_does_not_delay_shutdown(
 def test_requests_sent_while_the_loop_was_blocked_are_answered_before_shutdown(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    # The loop that serves in earnest wakes who sleeps before it reads once more.
+    # The production loop runs ready coroutines before it reads again.
     with (
         World(new_loop=uvloop.new_event_loop) as world,
         closing(Wire(world.hook_port)) as wire,
@@ -420,14 +420,14 @@ def test_requests_sent_while_the_loop_was_blocked_are_answered_before_shutdown(
         def stand_still(verb: str, body: bytes) -> HookAnswer:
             monkeypatch.undo()
             wire.send(asked)
-            time.sleep(0.3)  # longer than any look that is left
+            time.sleep(0.3)  # longer than any remaining poll
             return answer(verb, body)
 
         async def end() -> None:
             await world.port.drain(grace_s=5)
             monkeypatch.setattr(world.runtime.hooks, "answer", stand_still)
             ending = asyncio.ensure_future(world.port.end())
-            # The door has closed by then, and the last look has begun.
+            # By then the acceptor is closed, and the last poll has started.
             asyncio.get_running_loop().call_later(0.05, other.send, asked)
             await ending
 
@@ -437,47 +437,47 @@ def test_requests_sent_while_the_loop_was_blocked_are_answered_before_shutdown(
 
 
 @pytest.fixture
-def lost(world: World) -> bytes:
-    """Of a member of a gang that nobody has written."""
+def without_group(world: World) -> bytes:
+    """A filter call for a member of a gang without a PodGroup."""
     world.node("node-0")
     return request(question(world, "lost-0", gang="lost"))
 
 
-def refuse(wire: Wire, lost: bytes, times: int) -> None:
-    """Ask again and again."""
+def refuse(wire: Wire, without_group: bytes, times: int) -> None:
+    """Send the call repeatedly; each is refused."""
     for _ in range(times):
-        wire.send(lost)
+        wire.send(without_group)
         assert b"PodGroupMissing" in wire.read(b"}}")
 
 
-def hasty(world: World) -> float | None:
+def delayed_refusals(world: World) -> float | None:
     registry = world.runtime.pages.metrics.registry
     return registry.get_sample_value("gang_extender_delayed_refusals_total")
 
 
 def test_a_pod_that_kube_scheduler_retries_rapidly_is_refused_after_a_delay(
-    world: World, wire: Wire, lost: bytes
+    world: World, wire: Wire, without_group: bytes
 ) -> None:
-    refuse(wire, lost, 2)
-    assert hasty(world) == 0
+    refuse(wire, without_group, 2)
+    assert delayed_refusals(world) == 0
 
-    refuse(wire, lost, 3)
+    refuse(wire, without_group, 3)
 
-    assert hasty(world) == 3
+    assert delayed_refusals(world) == 3
 
 
-def ask_hastily(world: World, wire: Wire, lost: bytes) -> None:
-    """Ask until a refusal takes its breath, and do not wait for that one."""
-    refuse(wire, lost, 2)
-    wire.send(lost)
-    eventually(lambda: hasty(world) == 1)
+def ask_until_delayed(world: World, wire: Wire, without_group: bytes) -> None:
+    """Send the call until a refusal is delayed; do not wait for that one."""
+    refuse(wire, without_group, 2)
+    wire.send(without_group)
+    eventually(lambda: delayed_refusals(world) == 1)
 
 
 def test_other_calls_are_answered_while_a_refusal_is_delayed(
-    world: World, wire: Wire, lost: bytes, monkeypatch: pytest.MonkeyPatch
+    world: World, wire: Wire, without_group: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(handlers, "_DELAY_S", 20.0)
-    ask_hastily(world, wire, lost)
+    ask_until_delayed(world, wire, without_group)
 
     with closing(Wire(world.hook_port)) as other:
         other.send(request(question(world, "web")))
@@ -485,10 +485,10 @@ def test_other_calls_are_answered_while_a_refusal_is_delayed(
 
 
 def test_a_delayed_refusal_is_sent_at_shutdown(
-    world: World, wire: Wire, lost: bytes, monkeypatch: pytest.MonkeyPatch
+    world: World, wire: Wire, without_group: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(handlers, "_DELAY_S", 0.3)
-    ask_hastily(world, wire, lost)
+    ask_until_delayed(world, wire, without_group)
 
     world.wait_for(world.port.drain(grace_s=5))
 
@@ -498,16 +498,16 @@ def test_a_delayed_refusal_is_sent_at_shutdown(
 
 def test_a_client_that_disconnects_before_a_delayed_refusal_causes_no_error(
     world: World,
-    lost: bytes,
+    without_group: bytes,
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     monkeypatch.setattr(handlers, "_DELAY_S", 0.1)
     with closing(Wire(world.hook_port)) as wire:
-        refuse(wire, lost, 2)
-        wire.send(lost)
-        eventually(lambda: hasty(world) == 1)
+        refuse(wire, without_group, 2)
+        wire.send(without_group)
+        eventually(lambda: delayed_refusals(world) == 1)
     with closing(Wire(world.hook_port)) as wire:
-        refuse(wire, lost, 2)
+        refuse(wire, without_group, 2)
 
     assert [record for record in caplog.records if record.levelname == "ERROR"] == []

@@ -1,4 +1,4 @@
-"""What kube-scheduler is told."""
+"""The responses of the hooks."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.cluster.waiting import wait_for
-from tests.unit.web.conftest import Door, World
+from tests.unit.web.conftest import HookCall, World
 
 NODES = ["node-0", "node-1"]
 
@@ -32,7 +32,7 @@ def bind_call(pod: Any, node: str) -> dict[str, str]:
     }
 
 
-def test_an_ordinary_pod_is_allowed_everywhere(world: World, call: Door) -> None:
+def test_an_ordinary_pod_is_allowed_everywhere(world: World, call: HookCall) -> None:
     answer = call("filter", ask(world.pod("web"))).json
 
     assert answer["NodeNames"] == NODES
@@ -41,7 +41,7 @@ def test_an_ordinary_pod_is_allowed_everywhere(world: World, call: Door) -> None
 
 
 def test_a_pod_of_another_scheduler_is_allowed_everywhere_even_in_a_gang(
-    world: World, call: Door
+    world: World, call: HookCall
 ) -> None:
     answer = call("filter", ask(world.pod("web", "nobody", scheduler="other"))).json
 
@@ -49,7 +49,7 @@ def test_a_pod_of_another_scheduler_is_allowed_everywhere_even_in_a_gang(
 
 
 def test_a_refusal_names_every_node_with_one_constant_reason_that_preemption_cannot_resolve(
-    world: World, call: Door
+    world: World, call: HookCall
 ) -> None:
     world.group("train", 200)
 
@@ -63,13 +63,13 @@ def test_a_refusal_names_every_node_with_one_constant_reason_that_preemption_can
     assert not answer["FailedNodes"]
 
 
-def test_a_pod_of_a_missing_group_is_refused_with_that_reason(world: World, call: Door) -> None:
+def test_a_pod_of_a_missing_group_is_refused_with_that_reason(world: World, call: HookCall) -> None:
     answer = call("filter", ask(world.pod("lost-0", "lost"))).json
 
     assert answer["FailedAndUnresolvableNodes"]["node-0"].startswith("PodGroupMissing:")
 
 
-def test_a_member_of_an_admitted_gang_is_allowed_on_one_node(world: World, call: Door) -> None:
+def test_a_member_of_an_admitted_gang_is_allowed_on_one_node(world: World, call: HookCall) -> None:
     world.group("train", 2)
     pods = [world.pod(f"train-{index}", "train") for index in range(2)]
 
@@ -81,7 +81,7 @@ def test_a_member_of_an_admitted_gang_is_allowed_on_one_node(world: World, call:
     assert answer["NodeNames"][0] in NODES
 
 
-def test_a_whole_gang_is_bound_and_answered_with_success(world: World, call: Door) -> None:
+def test_a_whole_gang_is_bound_and_answered_with_success(world: World, call: HookCall) -> None:
     import concurrent.futures
 
     world.group("train", 2)
@@ -102,14 +102,14 @@ def test_a_whole_gang_is_bound_and_answered_with_success(world: World, call: Doo
     assert {pod["spec"]["nodeName"] for pod in world.cluster.all("Pod")} == set(chosen)
 
 
-def test_scores_are_integers_for_every_node(world: World, call: Door) -> None:
+def test_scores_are_integers_for_every_node(world: World, call: HookCall) -> None:
     scores = call("prioritize", ask(world.pod("web"))).json
 
     assert [(each["Host"], each["Score"]) for each in scores] == [("node-0", 0), ("node-1", 0)]
     assert all(isinstance(each["Score"], int) for each in scores)
 
 
-def test_no_pod_is_evicted_for_a_gang_without_a_placement(world: World, call: Door) -> None:
+def test_no_pod_is_evicted_for_a_gang_without_a_placement(world: World, call: HookCall) -> None:
     world.group("train", 2)
     victims = {"node-0": {"Pods": [{"UID": "v"}], "NumPDBViolations": 0}}
 
@@ -122,7 +122,7 @@ def test_no_pod_is_evicted_for_a_gang_without_a_placement(world: World, call: Do
 
 
 def test_an_ordinary_preemption_passes_and_nodes_without_victims_are_dropped(
-    world: World, call: Door
+    world: World, call: HookCall
 ) -> None:
     victims = {
         "node-0": {"Pods": [{"UID": "v"}], "NumPDBViolations": 1},
@@ -136,7 +136,7 @@ def test_an_ordinary_preemption_passes_and_nodes_without_victims_are_dropped(
     }
 
 
-def test_a_call_with_whole_nodes_gets_whole_nodes(world: World, call: Door) -> None:
+def test_a_call_with_whole_nodes_gets_whole_nodes(world: World, call: HookCall) -> None:
     items = [{"metadata": {"name": name}, "status": {"phase": name}} for name in NODES]
 
     answer = call(
@@ -147,7 +147,7 @@ def test_a_call_with_whole_nodes_gets_whole_nodes(world: World, call: Door) -> N
     assert answer["Nodes"] == {"items": items}
 
 
-def test_a_node_without_a_name_gets_200_with_an_error(world: World, call: Door) -> None:
+def test_a_node_without_a_name_gets_200_with_an_error(world: World, call: HookCall) -> None:
     answer = call("filter", {"Pod": world.pod("web"), "Nodes": {"items": [{}]}}).json
 
     assert answer["Error"].startswith("not a node of kube-scheduler")
@@ -155,7 +155,7 @@ def test_a_node_without_a_name_gets_200_with_an_error(world: World, call: Door) 
 
 @pytest.mark.parametrize("verb", ["filter", "preempt", "bind"])
 @pytest.mark.parametrize("body", [b"", b"{", b"\xff", b"null", b'{"Pod": 1}'])
-def test_an_invalid_body_gets_200_with_an_error(call: Door, verb: str, body: bytes) -> None:
+def test_an_invalid_body_gets_200_with_an_error(call: HookCall, verb: str, body: bytes) -> None:
     reply = call(verb, body)
 
     assert reply.status == 200
@@ -163,19 +163,19 @@ def test_an_invalid_body_gets_200_with_an_error(call: Door, verb: str, body: byt
     assert "%" not in reply.json["Error"]
 
 
-def test_a_body_over_the_limit_gets_an_error_that_kube_scheduler_shows(call: Door) -> None:
+def test_a_body_over_the_limit_gets_an_error_that_kube_scheduler_shows(call: HookCall) -> None:
     reply = call("filter", b" " * (4 * 1024 * 1024 + 1))
 
     assert reply.status == 200
     assert "bytes" in reply.json["Error"]
 
 
-def test_a_large_pod_is_accepted(world: World, call: Door) -> None:
+def test_a_large_pod_is_accepted(world: World, call: HookCall) -> None:
     pod = world.pod("web")
     pod["metadata"]["annotations"]["padding"] = "x" * 1_400_000
 
     assert call("filter", ask(pod)).json["NodeNames"] == NODES
 
 
-def test_hooks_also_answer_under_v1(world: World, call: Door) -> None:
+def test_hooks_also_answer_under_v1(world: World, call: HookCall) -> None:
     assert call("v1/filter", ask(world.pod("web"))).json["NodeNames"] == NODES

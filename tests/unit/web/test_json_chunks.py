@@ -1,4 +1,4 @@
-"""JSON in pieces says the same as JSON in one go."""
+"""JSON in chunks is the same as JSON in one piece."""
 
 from __future__ import annotations
 

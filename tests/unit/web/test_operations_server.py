@@ -1,4 +1,4 @@
-"""The operations port: a loop of its own, probes that wait for nobody, pages for whoever asks."""
+"""The operations port: its own loop, probes that never queue, and pages."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def pages(world: World) -> Iterator[OperationsServer]:
 
 @pytest.fixture
 def stuck(world: World, pages: OperationsServer) -> Iterator[threading.Event]:
-    """A page that is written only when the test is over; set once somebody waits for it."""
+    """Blocks every page until the test ends; the event is set when a page is requested."""
     begun, end = threading.Event(), threading.Event()
 
     def page() -> str:
@@ -170,7 +170,7 @@ def test_a_client_without_pauses_is_rate_limited_and_keeps_its_connection(
 def test_unread_pages_have_a_total_limit_and_the_newest_is_sent(
     world: World,
 ) -> None:
-    """Each is larger than a socket takes, so it stays for as long as its reader."""
+    """Each page is larger than a socket buffer, so it stays in memory until it is read."""
     pages = OperationsServer(world.runtime.pages, max_bytes=40_000_000)
     pages.start(world.ops_socket)
     world.runtime.pages.add_url_rule("/large/<name>", view_func=lambda name: "x" * 16_000_000)
@@ -202,7 +202,7 @@ def test_a_page_sent_to_many_clients_counts_once(world: World) -> None:
 
 
 def test_a_blocked_hook_loop_fails_the_liveness_probe() -> None:
-    # The loop of the server: its clock stands still while it does.
+    # The clock of the server's loop stands still while it is blocked.
     limits = replace(server.LIMITS, sweep_s=0.02)
     with World(new_loop=uvloop.new_event_loop, limits=limits) as world:
         pages = OperationsServer(world.runtime.pages)

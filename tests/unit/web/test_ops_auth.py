@@ -1,4 +1,4 @@
-"""Pages for those whom the API server knows, probes for everybody."""
+"""Pages for users the API server authorizes, probes without authentication."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from extender.errors import Forbidden, NoResponse
 from extender.web.server import OperationsServer
 from tests.unit.web.conftest import World, eventually
 from tests.unit.web.test_hook_server import Wire
-from tests.unit.web.test_token_reviews import Registrar
+from tests.unit.web.test_token_reviews import FakeTokenReviews
 
 ROOT = Path(__file__).parents[3]
 PAGES = [
@@ -43,22 +43,22 @@ PROBES = ["/healthz", "/readyz", "/warmz"]
 
 
 @pytest.fixture
-def registrar() -> Iterator[Registrar]:
-    made = Registrar()
+def reviewer() -> Iterator[FakeTokenReviews]:
+    made = FakeTokenReviews()
     yield made
     made.may_answer.set()
 
 
 @pytest.fixture(autouse=True)
-def port(world: World, registrar: Registrar) -> Iterator[OperationsServer]:
-    made = OperationsServer(world.runtime.pages, reviewer=registrar)
+def port(world: World, reviewer: FakeTokenReviews) -> Iterator[OperationsServer]:
+    made = OperationsServer(world.runtime.pages, reviewer=reviewer)
     made.start(world.ops_socket)
     yield made
     made.stop()
 
 
-class Told:
-    """What came back, with its headers."""
+class PageReply:
+    """An HTTP response with its headers."""
 
     def __init__(self, answer: http.client.HTTPResponse) -> None:
         self.status = answer.status
@@ -66,12 +66,12 @@ class Told:
         self.body = answer.read()
 
 
-def ask(world: World, path: str, token: str = "", method: str = "GET") -> Told:
+def ask(world: World, path: str, token: str = "", method: str = "GET") -> PageReply:
     headers = {"Authorization": f"Bearer {token}"} if token else {}
     connection = http.client.HTTPConnection("127.0.0.1", world.ops_port, timeout=20)
     with closing(connection):
         connection.request(method, path, headers=headers)
-        return Told(connection.getresponse())
+        return PageReply(connection.getresponse())
 
 
 def refused(world: World, reason: str) -> float:
@@ -82,27 +82,29 @@ def refused(world: World, reason: str) -> float:
 
 def test_a_page_is_refused_without_a_token(world: World) -> None:
     for path in PAGES:
-        told = ask(world, path)
+        reply = ask(world, path)
 
-        assert told.status == 401, path
-        assert told.headers["www-authenticate"] == "Bearer"
-        assert "Authorization: Bearer TOKEN" in json.loads(told.body)["error"]
+        assert reply.status == 401, path
+        assert reply.headers["www-authenticate"] == "Bearer"
+        assert "Authorization: Bearer TOKEN" in json.loads(reply.body)["error"]
     assert refused(world, "no_token") == len(PAGES)
 
 
-def test_probes_are_answered_without_a_token_review(world: World, registrar: Registrar) -> None:
-    registrar.error = NoResponse("the API server is gone")
+def test_probes_are_answered_without_a_token_review(
+    world: World, reviewer: FakeTokenReviews
+) -> None:
+    reviewer.error = NoResponse("the API server is gone")
     for path, method in product(PROBES, ("GET", "HEAD")):
         eventually(lambda path=path, method=method: ask(world, path, method=method).status == 200)
 
         assert ask(world, path, "made-up", method).status == 200
-    assert registrar.asked == []
+    assert reviewer.asked == []
 
 
 def test_probes_are_answered_while_many_requests_wait_for_token_reviews(
-    world: World, registrar: Registrar
+    world: World, reviewer: FakeTokenReviews
 ) -> None:
-    registrar.may_answer.clear()
+    reviewer.may_answer.clear()
     with ExitStack() as stack:
         for number in range(60):
             wire = stack.enter_context(closing(Wire(world.ops_port)))
@@ -110,7 +112,7 @@ def test_probes_are_answered_while_many_requests_wait_for_token_reviews(
             wire.send(f"GET /metrics HTTP/1.1\r\nHost: x\r\n{token}\r\n".encode())
 
         assert ask(world, "/healthz").status == 200
-    registrar.may_answer.set()
+    reviewer.may_answer.set()
 
 
 def test_an_authenticated_and_authorized_user_reads_pages(world: World) -> None:
@@ -147,14 +149,14 @@ def test_every_request_on_a_connection_is_authorized(world: World) -> None:
     ids=["unreachable", "forbidden"],
 )
 def test_pages_are_refused_with_the_reason_while_the_api_server_cannot_review(
-    world: World, registrar: Registrar, error: Exception, words: str
+    world: World, reviewer: FakeTokenReviews, error: Exception, words: str
 ) -> None:
-    registrar.error = error
-    told = ask(world, "/metrics", "good")
+    reviewer.error = error
+    reply = ask(world, "/metrics", "good")
 
-    assert told.status == 503
-    assert told.headers["retry-after"] == "2"
-    assert words in json.loads(told.body)["error"]
+    assert reply.status == 503
+    assert reply.headers["retry-after"] == "2"
+    assert words in json.loads(reply.body)["error"]
     assert refused(world, "unanswered") == 1
 
 
@@ -166,18 +168,18 @@ def test_refused_requests_are_counted_by_reason(world: World, token: str, reason
 
 
 def test_no_token_is_in_any_log_page_or_series(
-    world: World, registrar: Registrar, caplog: pytest.LogCaptureFixture
+    world: World, reviewer: FakeTokenReviews, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG)
-    registrar.users["tell-nobody-good"] = "monitoring"
-    told = [ask(world, "/metrics", f"tell-nobody-{each}") for each in ("good", "bad")]
-    registrar.error = NoResponse("gone")
-    told.append(ask(world, "/metrics", "tell-nobody-unanswered"))
+    reviewer.users["tell-nobody-good"] = "monitoring"
+    reply = [ask(world, "/metrics", f"tell-nobody-{each}") for each in ("good", "bad")]
+    reviewer.error = NoResponse("gone")
+    reply.append(ask(world, "/metrics", "tell-nobody-unanswered"))
     series = generate_latest(world.runtime.pages.metrics.registry)
 
-    assert [each.status for each in told] == [200, 401, 503]
+    assert [each.status for each in reply] == [200, 401, 503]
     assert "a caller was refused" in caplog.text
-    for text in (*(each.body for each in told), series, caplog.text.encode()):
+    for text in (*(each.body for each in reply), series, caplog.text.encode()):
         assert b"tell-nobody" not in text
 
 
@@ -186,20 +188,20 @@ def test_many_unauthenticated_clients_disconnect_no_authenticated_one(world: Wor
     with closing(connection), ExitStack() as stack:
         bears = {"Authorization": "Bearer good"}
         connection.request("GET", "/api/v1/plan", headers=bears)
-        assert Told(connection.getresponse()).status == 200
+        assert PageReply(connection.getresponse()).status == 200
         reader = connection.sock
         for _ in range(200):
-            stranger = stack.enter_context(closing(Wire(world.ops_port)))
+            unknown = stack.enter_context(closing(Wire(world.ops_port)))
             with suppress(ConnectionError):
-                stranger.send(b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n")
+                unknown.send(b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n")
         eventually(lambda: refused(world, "full") > 50)
 
         connection.request("GET", "/api/v1/plan", headers=bears)
-        assert Told(connection.getresponse()).status == 200
+        assert PageReply(connection.getresponse()).status == 200
         assert connection.sock is reader  # the same connection as before
 
 
-#: Ways to spell a path; whatever the app takes each for, the right asked for is that one's.
+#: Spellings of a path; the permission checked is that of the page the app serves for it.
 SPELLINGS = [
     "/api/v1/snapshot",
     "/%61pi/v1/snapshot",
@@ -224,17 +226,17 @@ SPELLINGS = [
 
 
 def test_permissions_do_not_depend_on_the_spelling_of_a_path(
-    world: World, registrar: Registrar
+    world: World, reviewer: FakeTokenReviews
 ) -> None:
     head = "Host: x\r\nConnection: close\r\nAuthorization: Bearer good\r\n"
     for path in SPELLINGS:
         with closing(Wire(world.ops_port)) as wire:
             wire.send(f"GET {path} HTTP/1.1\r\n{head}\r\n".encode())
 
-            # The token is good for every page but that one.
+            # The token may read every page except that one.
             assert wire.ends_with_status() in (308, 400, 403, 404), path
     names = {"/gang-extender", "/gang-extender/snapshot", "/gang-extender/gangs"}
-    assert {page for _, page in registrar.asked} <= names
+    assert {page for _, page in reviewer.asked} <= names
 
 
 def test_every_page_of_the_app_has_an_rbac_path_and_all_gangs_share_one(world: World) -> None:
@@ -270,6 +272,6 @@ def test_the_reader_role_grants_the_rbac_paths_of_pages(world: World) -> None:
 
     assert granted["gang-extender-reads-metrics"] == ["/metrics"]
     assert set().union(*map(covered, granted["gang-extender-reads-pages"])) == names
-    # What Kubernetes grants to everybody whom it knows is none of them.
+    # Kubernetes grants none of them to all authenticated users.
     for pattern in ("/api", "/api/*", "/apis/*", "/openapi/*", "/version", "/version/"):
         assert covered(pattern) == set()

@@ -1,4 +1,4 @@
-"""Series of the last plan: under the ancestors' names where they mean the same, and bounded."""
+"""Series of the last plan: with Volcano's names where they mean the same, and limited in number."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ DECIDED = plan(
 
 
 def scraped(decided: Plan = DECIDED) -> dict[tuple[str, ...], float]:
-    """Every sample as (name, values by label name…) -> value, as Prometheus would read it."""
+    """Return every sample as (name, label values…) -> value, as Prometheus reads it."""
     registry = CollectorRegistry()
     registry.register(PlanCollector(lambda: CycleResult(snapshot(RUNS, WAITS), decided)))
     families = text_string_to_metric_families(generate_latest(registry).decode())
@@ -103,8 +103,8 @@ def test_gangs_are_counted_by_verdict_and_reason_and_waiting_ones_by_missing_res
 
 
 def test_many_waiting_gangs_do_not_add_series() -> None:
-    crowd = [verdict(f"a/g{n}", Reason.INSUFFICIENT_CAPACITY) for n in range(MOST_GANGS + 100)]
-    seen = scraped(plan(*crowd))
+    waiting = [verdict(f"a/g{n}", Reason.INSUFFICIENT_CAPACITY) for n in range(MOST_GANGS + 100)]
+    seen = scraped(plan(*waiting))
 
     assert sum(name == "volcano_unschedule_task_count" for name, *_ in seen) == MOST_GANGS
     assert seen["volcano_unschedule_job_count",] == MOST_GANGS + 100
@@ -134,9 +134,9 @@ def test_sixty_four_resources_named_by_a_queue_have_series() -> None:
 
 
 def test_resources_without_series_are_counted() -> None:
-    crowd = [verdict(f"a/g{n}", Reason.INSUFFICIENT_CAPACITY) for n in range(MOST_GANGS + 100)]
+    waiting = [verdict(f"a/g{n}", Reason.INSUFFICIENT_CAPACITY) for n in range(MOST_GANGS + 100)]
     queues = {f"q{n}": replace(FIGURES, name=f"q{n}") for n in range(MOST_QUEUES + 7)}
-    seen = scraped(plan(*crowd, queues=queues))
+    seen = scraped(plan(*waiting, queues=queues))
 
     assert seen["gang_extender_series_left_out", "gangs"] == 100
     assert seen["gang_extender_series_left_out", "queues"] == 7
@@ -144,7 +144,7 @@ def test_resources_without_series_are_counted() -> None:
 
 
 def waits(**reason: object) -> tuple[float, float]:
-    """How long the queue `left` has a gang waiting, and how long one to which room is owed."""
+    """Return the oldest wait in queue `left`, and the oldest wait for its deserved capacity."""
     waiting = gang("late", [pod("late-0", created=NOW - 700)], created=NOW - 900)
     figures = replace(FIGURES, **reason.pop("figures", {}))  # type: ignore[arg-type]
     said = verdict("a/late", **reason)  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""Alive, ready, and what one should know though both are true."""
+"""Liveness, readiness, and warnings that change neither."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def metric(world: World, name: str) -> float:
 
 
 def findings(world: World) -> list[tuple[str, str, str]] | None:
-    """What was found; None while nobody has looked."""
+    """The findings; None before the first audit."""
     reply = world.runtime.pages.test_client().get("/api/v1/findings")
     if reply.status_code == 503:
         return None

@@ -1,4 +1,4 @@
-"""Who was turned away: all are counted, and the log says so without being flooded."""
+"""Refusals: all are counted, and the log has a limited number of lines."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The hook port over TLS: who gets in, who gets nowhere, and certificates that change meanwhile."""
+"""The hook port over TLS: accepted and refused clients, and certificates that change."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ from extender.tls.issue import Authority, Pair
 from extender.tls.server import ClientNames, PortCertificates
 from tests.certificates import HOSTS, NAME, Wallet, below, days_ago
 from tests.unit.web.conftest import World, eventually
-from tests.unit.web.test_hook_server import BOUND, Wire, bind, hold, question, request
+from tests.unit.web.test_hook_server import BOUND, Wire, bind, question, request, send_waiting_bind
 
-#: The kernel lets in at once whoever has said nothing yet.
+#: The kernel hands over silent connections at once.
 AT_ONCE = replace(LIMITS, defer_accept_s=0)
 NEW_LOOPS = pytest.mark.parametrize(
     "new_loop", [uvloop.new_event_loop, asyncio.new_event_loop], ids=["uvloop", "asyncio"]
@@ -81,8 +81,8 @@ def test_tls_1_2_and_1_3_are_accepted_with_http_1_only(
         assert b"200 OK" in wire.read(b"}")
 
 
-def gets_nowhere(world: World, context: ssl.SSLContext) -> bool:
-    """Ask as somebody who must not; with TLS 1.3 a caller learns of it only when it reads."""
+def is_refused(world: World, context: ssl.SSLContext) -> bool:
+    """Send a request that must be refused; with TLS 1.3 the client learns of it when it reads."""
     try:
         with closing(Wire(world.hook_port, context)) as wire:
             wire.send(request(question(world)))
@@ -124,7 +124,7 @@ def test_a_client_without_a_valid_certificate_is_refused_and_counted(
     asked = 'gang_extender_hook_seconds_count{verb="filter"}'
     before = metric(world, asked)
 
-    assert gets_nowhere(world, context)
+    assert is_refused(world, context)
 
     eventually(lambda: refused(world, reason) == 1)
     assert len(world.port.connections) == 0
@@ -147,15 +147,15 @@ def test_old_tls_versions_are_refused(world: World, wallet: Wallet) -> None:
     with pytest.warns(DeprecationWarning, match="TLSv1_1"):
         context.maximum_version = ssl.TLSVersion.TLSv1_1
 
-    assert gets_nowhere(world, context)
+    assert is_refused(world, context)
 
 
 def test_ciphers_without_authenticated_encryption_are_refused(world: World, wallet: Wallet) -> None:
     context = wallet.kube_scheduler()
     context.maximum_version = ssl.TLSVersion.TLSv1_2
-    context.set_ciphers("ECDHE-ECDSA-AES128-SHA256")  # in blocks, a MAC beside it
+    context.set_ciphers("ECDHE-ECDSA-AES128-SHA256")  # CBC mode with a separate MAC
 
-    assert gets_nowhere(world, context)
+    assert is_refused(world, context)
 
 
 def test_an_intermediate_authority_may_be_trusted_alone(
@@ -172,12 +172,12 @@ def test_an_intermediate_authority_may_be_trusted_alone(
         assert b"200 OK" in wire.read(b"}")
 
 
-@pytest.mark.parametrize("orderly", [True, False], ids=["goodbye", "gone"])
+@pytest.mark.parametrize("orderly", [True, False], ids=["close_notify", "reset"])
 def test_a_disconnected_client_ends_its_waiting_bind(
     world: World, wallet: Wallet, orderly: bool
 ) -> None:
     wire = Wire(world.hook_port, wallet.kube_scheduler())
-    hold(world, wire, node=False)
+    send_waiting_bind(world, wire, node=False)
 
     if orderly:
         wire._socket.unwrap()  # type: ignore[attr-defined]
@@ -218,10 +218,10 @@ def test_the_number_of_handshakes_is_limited_and_the_newest_stay(
     limits = replace(AT_ONCE, handshakes=4)
     with (
         World(certificates=certificates, new_loop=new_loop, limits=limits) as world,
-        ExitStack() as crowd,
+        ExitStack() as clients,
     ):
         world.node("node-0")
-        silent = [crowd.enter_context(closing(Wire(world.hook_port))) for _ in range(7)]
+        silent = [clients.enter_context(closing(Wire(world.hook_port))) for _ in range(7)]
         assert all(wire.is_closed() for wire in silent[:3])
 
         with closing(Wire(world.hook_port, wallet.kube_scheduler())) as wire:
@@ -263,7 +263,7 @@ def test_a_session_cannot_be_resumed_without_the_certificate(world: World, walle
 
 
 def look(world: World, certificates: PortCertificates) -> None:
-    """Let the loop look at the files, as it does every few seconds."""
+    """Let the loop reload the files, as it does every few seconds."""
 
     async def looking() -> bool:
         return certificates.reload()
@@ -272,7 +272,7 @@ def look(world: World, certificates: PortCertificates) -> None:
 
 
 def shown(world: World, context: ssl.SSLContext) -> datetime:
-    """Give the time at which the certificate that new connections see expires."""
+    """Return the expiry time of the certificate that new connections see."""
     with (
         socket.create_connection(("127.0.0.1", world.hook_port)) as plain,
         context.wrap_socket(plain, server_hostname="localhost") as wire,
@@ -286,7 +286,7 @@ def test_a_waiting_bind_survives_new_certificates_and_a_new_authority(
     world: World, wallet: Wallet, certificates: PortCertificates
 ) -> None:
     first = Wire(world.hook_port, wallet.kube_scheduler())
-    hold(world, first, node=False)
+    send_waiting_bind(world, first, node=False)
     after = Authority.new("the next CA", days=30)
     wallet.show(after.for_server(HOSTS, days=10))
     wallet.write("ca.crt", after.pair.certificate)
@@ -313,10 +313,10 @@ def test_a_removed_authority_is_not_trusted_for_new_connections(
         wallet.write("ca.crt", after.pair.certificate)
         look(world, certificates)
 
-        # From another thread: what broke this connection would be told by the next read of the
-        # other one (docs/tls.md).
+        # From another thread: otherwise the error of this connection would surface at the next
+        # read of the other one (docs/tls.md).
         with ThreadPoolExecutor(1) as elsewhere:
-            assert elsewhere.submit(gets_nowhere, world, scheduler).result()
+            assert elsewhere.submit(is_refused, world, scheduler).result()
         eventually(lambda: refused(world, "unknown_ca") == 1)
         before.send(request(question(world)))
         assert b"200 OK" in before.read(b"}")
@@ -361,7 +361,7 @@ def test_the_loop_reloads_the_files_by_itself(
 def test_certificates_rotate_under_load_without_a_failed_call(
     world: World, wallet: Wallet, certificates: PortCertificates
 ) -> None:
-    """Each caller dials anew for every third call; files are written in halves all the time."""
+    """Each client reconnects for every third call; half-written files appear all the time."""
     asked = request(question(world))
     is_over = threading.Event()
     answers: list[bytes] = []

@@ -1,7 +1,7 @@
-"""Callers that are refused, or break off, spoil no other connection of the same event loop.
+"""Refused and broken connections do not affect other connections of the same event loop.
 
-OpenSSL keeps the errors of a thread in one row, and whoever looks next in that thread may take an
-old one for its own (docs/tls.md). All connections of the hook port live in one thread.
+OpenSSL keeps one error queue per thread, and the next call in that thread may take an old error
+for its own (docs/tls.md). All connections of the hook port share one thread.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ import pytest
 from extender.tls.issue import Authority
 from tests.certificates import NAME, Wallet
 from tests.unit.web.conftest import World, eventually
-from tests.unit.web.test_hook_server import BOUND, Wire, bind, hold, question, request
-from tests.unit.web.test_tls import certificates, gets_nowhere, wallet, world
+from tests.unit.web.test_hook_server import BOUND, Wire, bind, question, request, send_waiting_bind
+from tests.unit.web.test_tls import certificates, is_refused, wallet, world
 
 __all__ = ["certificates", "wallet", "world"]  # fixtures
 
-#: Close without a word, and let whoever writes to us hear that all is lost.
+#: Close with a reset, so that a later write of the server fails.
 RESET = struct.pack("ii", 1, 0)
 MANY = 8
 
@@ -36,12 +36,12 @@ def reset(wire: Wire) -> None:
 
 
 def refused(world: World, wallet: Wallet) -> None:
-    stranger = Authority.new("another", 9).for_client(NAME, 5)
-    assert gets_nowhere(world, wallet.client(stranger))
-    assert gets_nowhere(world, wallet.client(None))
+    broken = Authority.new("another", 9).for_client(NAME, 5)
+    assert is_refused(world, wallet.client(broken))
+    assert is_refused(world, wallet.client(None))
 
 
-def speaks_something_else(world: World, wallet: Wallet) -> None:
+def sends_plain_text(world: World, wallet: Wallet) -> None:
     with closing(Wire(world.hook_port)) as wire:
         wire.send(request(question(world)))
         assert wire.is_closed()
@@ -65,7 +65,7 @@ def breaks_off_in_a_call(world: World, wallet: Wallet) -> None:
 
 def breaks_off_before_the_answer(world: World, wallet: Wallet) -> None:
     wire = Wire(world.hook_port, wallet.kube_scheduler())
-    # Who asks so often in one breath may be put out before it has asked for the last time.
+    # After so many requests at once the connection may be aborted before the last is sent.
     with suppress(OSError):
         for _ in range(MANY):
             wire.send(request(question(world)))
@@ -76,7 +76,7 @@ def breaks_off_before_the_answer(world: World, wallet: Wallet) -> None:
     "spoil",
     [
         refused,
-        speaks_something_else,
+        sends_plain_text,
         breaks_off_in_the_handshake,
         breaks_off_in_a_call,
         breaks_off_before_the_answer,
@@ -87,11 +87,11 @@ def test_other_calls_and_a_waiting_bind_are_answered_after_a_broken_connection(
     world: World, wallet: Wallet, spoil: Callable[[World, Wallet], None]
 ) -> None:
     calls = Wire(world.hook_port, wallet.kube_scheduler())
-    held = Wire(world.hook_port, wallet.kube_scheduler())
-    with closing(calls), closing(held):
-        hold(world, held, node=False)
+    waiting = Wire(world.hook_port, wallet.kube_scheduler())
+    with closing(calls), closing(waiting):
+        send_waiting_bind(world, waiting, node=False)
         for _ in range(MANY):
-            # From another thread: here it is our own connections that would be spoilt.
+            # From another thread: in this one the test's own connections would be affected.
             with ThreadPoolExecutor(1) as elsewhere:
                 elsewhere.submit(spoil, world, wallet).result()
             calls.send(request(question(world)))
@@ -103,4 +103,4 @@ def test_other_calls_and_a_waiting_bind_are_answered_after_a_broken_connection(
         assert b"200 OK" in calls.read(b"}")
         calls.send(bind(pod))
         assert calls.read(b"}").endswith(BOUND)
-        assert held.read(b"}").endswith(BOUND)
+        assert waiting.read(b"}").endswith(BOUND)

@@ -1,4 +1,4 @@
-"""Binds that kube-scheduler never sends: of others' pods, of members unasked, to no node at all."""
+"""Binds that kube-scheduler never sends: pods of others, pods without filter, unknown nodes."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ import pytest
 
 from extender.demo.objects import pod as _pod
 from extender.errors import OtherSchedulersPod
-from tests.unit.web.conftest import Door, World
+from tests.unit.web.conftest import HookCall, World
 from tests.unit.web.test_exempt import bind_call, node_of
 
 NOT_OURS = str(OtherSchedulersPod())
 
 
 def test_a_pod_of_another_scheduler_is_not_bound_without_filter_and_this_is_logged_once(
-    world: World, call: Door, caplog: pytest.LogCaptureFixture
+    world: World, call: HookCall, caplog: pytest.LogCaptureFixture
 ) -> None:
     world.node("node-0")
     theirs = world.pod("theirs", scheduler="default-scheduler")
@@ -28,7 +28,7 @@ def test_a_pod_of_another_scheduler_is_not_bound_without_filter_and_this_is_logg
 
 
 def test_a_pod_of_another_profile_is_bound_after_filter_whatever_the_watch_shows(
-    world: World, call: Door
+    world: World, call: HookCall
 ) -> None:
     world.node("node-0")
     theirs = world.pod("theirs", scheduler="default-scheduler")
@@ -40,7 +40,7 @@ def test_a_pod_of_another_profile_is_bound_after_filter_whatever_the_watch_shows
 
 
 def test_a_pod_of_kube_system_that_is_not_managed_is_not_bound_without_filter(
-    world: World, call: Door
+    world: World, call: HookCall
 ) -> None:
     world.node("node-0")
     dns = _in_kube_system(world, "default-scheduler")
@@ -51,7 +51,7 @@ def test_a_pod_of_kube_system_that_is_not_managed_is_not_bound_without_filter(
 
 @pytest.mark.parametrize("scheduler", ["gang-scheduler", "default-scheduler"])
 def test_no_pod_is_bound_to_a_node_that_does_not_exist(
-    world: World, call: Door, scheduler: str
+    world: World, call: HookCall, scheduler: str
 ) -> None:
     dns = _in_kube_system(world, scheduler)
     call("filter", {"Pod": dns, "NodeNames": ["no-such-node"]})
@@ -63,7 +63,7 @@ def test_no_pod_is_bound_to_a_node_that_does_not_exist(
 
 @pytest.mark.parametrize("gang", [None, "train"])
 def test_a_managed_pod_is_not_bound_before_it_passed_filter(
-    world: World, call: Door, gang: str | None
+    world: World, call: HookCall, gang: str | None
 ) -> None:
     world.node("node-0")
     if gang:
@@ -84,7 +84,7 @@ def _in_kube_system(world: World, scheduler: str) -> Any:
 
 
 @pytest.mark.parametrize("part", ["PodName", "PodNamespace", "PodUID", "Node"])
-def test_a_bind_with_invalid_names_sends_no_request(call: Door, part: str) -> None:
+def test_a_bind_with_invalid_names_sends_no_request(call: HookCall, part: str) -> None:
     names = {"PodName": "p", "PodNamespace": "a", "PodUID": "u", "Node": "n"}
 
     error = call("bind", {**names, part: "x" * 254}).json["Error"]
@@ -93,7 +93,7 @@ def test_a_bind_with_invalid_names_sends_no_request(call: Door, part: str) -> No
 
 @pytest.mark.parametrize("part", ["name", "namespace", "uid"])
 def test_names_and_uids_beyond_their_limit_are_not_stored(
-    world: World, call: Door, part: str
+    world: World, call: HookCall, part: str
 ) -> None:
     theirs = _pod("theirs", None)
     theirs["metadata"] |= {"uid": "u", "namespace": "a", part: "x" * 254}

@@ -1,4 +1,4 @@
-"""Which of kube-scheduler's victims may go."""
+"""Which victims of kube-scheduler may be preempted."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class World:
         self.cluster = cache(node("n1"), *items)
         self.plan = Plan()
         self.count(**figures)
-        #: What any queue may have more.
+        #: What every queue may still use below its capability.
         self.most: Resources | None = None
         self.preemption = Preemption(self.cluster, lambda: self.plan, self.object)
         self.now = 0.0
@@ -40,17 +40,17 @@ class World:
         return None if is_within else Problem(Reason.QUEUE_AT_CAPABILITY, "it has all it may")
 
     def count(self, **figures: tuple[int, int]) -> None:
-        """Make a plan that counts what is used and due by now."""
+        """Make a plan with the current used and deserved amounts."""
         self.plan = Plan(
             generation=self.cluster.generation,
             queues={
-                name: QueueFigures(name=name, weight=1, deserved=cpus(due), own=cpus(used))
-                for name, (used, due) in figures.items()
+                name: QueueFigures(name=name, weight=1, deserved=cpus(deserved), own=cpus(used))
+                for name, (used, deserved) in figures.items()
             },
         )
 
     def ask(self, *victims: str, by: Pod | None = None, of: Membership | None = None) -> list[str]:
-        """Give the victims on n1 that may go for an ordinary pod, or for *by*."""
+        """Return the victims on n1 that an ordinary pod, or *by*, may preempt."""
         chosen = {"n1": [uid(name) for name in victims]}
         answer = self.preemption.allowed_nodes(
             by or pod("boss"), of or seen("boss", "").membership, chosen, self.now
@@ -181,8 +181,8 @@ def test_a_surplus_member_of_a_running_gang_may_preempt() -> None:
     assert world.ask("other", by=pod("p2"), of=member_of()) == ["other"]
 
 
-#: What keeps an ordinary pod from starting however much room there is.
-IN_VAIN = {
+#: What prevents an ordinary pod from starting whatever capacity is free.
+NOT_ADMITTED = {
     "closed": [Queue(name="default", state=QueueState.CLOSED)],
     "closing": [Queue(name="default", state=QueueState.CLOSING)],
     "below a closed one": [
@@ -197,14 +197,14 @@ IN_VAIN = {
 }
 
 
-@pytest.mark.parametrize("items", IN_VAIN.values(), ids=IN_VAIN)
+@pytest.mark.parametrize("items", NOT_ADMITTED.values(), ids=NOT_ADMITTED)
 def test_no_victim_is_allowed_for_a_pod_whose_queue_does_not_admit_it(items: list[Any]) -> None:
     world = World(*items, seen("other", "", on="n1"), seen("foreign", on="n1", ours=False))
 
     assert world.ask("other") == []
     assert world.ask("foreign") == []
     assert world.ask("other", by=pod("dns", namespace="kube-system")) == ["other"]
-    assert world.ask("other", by=pod("guest", ours=False)) == ["other"]
+    assert world.ask("other", by=pod("foreign", ours=False)) == ["other"]
 
 
 def test_no_victim_is_allowed_for_a_pod_that_is_invalid_or_has_an_invalid_group() -> None:
@@ -221,7 +221,9 @@ def test_no_victim_of_another_queue_is_allowed_for_a_pod_whose_queue_is_at_its_c
     world.most = cpus(0)
 
     assert world.ask("foreign") == []
-    assert world.ask("foreign", "other") == ["foreign", "other"], "it gets the room of its own"
+    assert world.ask("foreign", "other") == ["foreign", "other"], (
+        "it takes capacity of its own queue"
+    )
     world.most = cpus(1)
     assert world.ask("foreign") == ["foreign"]
 
@@ -247,11 +249,11 @@ def test_a_node_without_victims_is_not_a_candidate() -> None:
 
 
 def test_an_unknown_victim_is_left_to_kube_scheduler() -> None:
-    assert World().ask("stranger") == ["stranger"]
+    assert World().ask("unknown") == ["unknown"]
 
 
 class TestQueues:
-    """Another queue keeps its due."""
+    """A queue keeps its deserved share."""
 
     rich = pod_group(queue="rich", min_member=1)
 

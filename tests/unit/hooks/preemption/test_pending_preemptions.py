@@ -1,4 +1,4 @@
-"""Several preemptions before the watch has shown what became of the first."""
+"""Several preemptions before the watch has shown the result of the first."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from extender.model.pod import PodUid, Status
 from extender.model.queue import Queue
 from extender.planner.plan import Plan, ShareFigures
 from tests.builders import node, pod, pod_group, seen, uid
-from tests.unit.hooks.preemption import test_allowed_victims as judgement
+from tests.unit.hooks.preemption import test_allowed_victims as allowed_victims
 from tests.unit.hooks.preemption.test_allowed_victims import cpus, running
 
 
-class World(judgement.World):
-    """One in which several ordinary pods ask."""
+class World(allowed_victims.World):
+    """A world in which several ordinary pods preempt."""
 
-    def by(self, who: str, *victims: str, **elsewhere: str) -> list[str]:
-        """Give whom *who* may have of *victims* on n1, and of those *elsewhere*."""
+    def by(self, preemptor: str, *victims: str, **elsewhere: str) -> list[str]:
+        """Return what *preemptor* may preempt, of *victims* on n1 and of those *elsewhere*."""
         chosen: dict[str, list[PodUid]] = {"n1": [uid(name) for name in victims]}
         chosen |= {on: [uid(name)] for on, name in elsewhere.items()}
-        boss = seen(who, "")
+        boss = seen(preemptor, "")
         answer = self.preemption.allowed_nodes(boss.pod, boss.membership, chosen, self.now)
         return [each.removeprefix("a-") for uids in answer.values() for each in uids]
 
@@ -37,7 +37,7 @@ def test_two_preemptions_at_once_do_not_break_a_gang_with_one_surplus_member() -
 
     assert world.by("boss", "p0") == ["p0"]
     assert world.by("second", "p1") == []
-    assert world.by("second", "p0") == ["p0"], "who goes for both is gone once"
+    assert world.by("second", "p0") == ["p0"], "a victim of both counts once"
 
 
 def test_a_second_request_of_a_pod_replaces_its_first() -> None:
@@ -66,7 +66,7 @@ def test_victims_allowed_on_many_nodes_are_taken_on_one() -> None:
 
 
 def test_the_first_preemptor_may_take_another_victim_than_the_second_asks_for() -> None:
-    """Both named the same pod; the first is free to take the one on another node instead."""
+    """Both named the same pod; the first may still take the one on another node instead."""
     world = World(node("n2"), pod_group(), *running(2), seen("q0", on="n2"))
     assert world.by("boss", "p0", n2="q0") == ["p0", "q0"]
 
@@ -142,7 +142,7 @@ def test_several_preemptions_do_not_break_a_role() -> None:
 
 
 class TestQueues:
-    """Another queue keeps its due, and nobody takes more than his own."""
+    """A queue keeps its deserved share, and no other takes more than its own."""
 
     def world(self, **figures: tuple[int, int]) -> World:
         rich = pod_group(queue="rich", min_member=1)
@@ -201,8 +201,8 @@ def test_several_preemptions_together_leave_a_namespace_its_guarantee() -> None:
     share = ShareFigures(queue="default", namespace="a", guarantee=cpus(2), allocated=cpus(4))
     world.plan = Plan(shares={"default/a": share})
 
-    def by(who: str, victim: str) -> list[str]:
-        boss, member = pod(who, namespace="b"), seen(who, "").membership
+    def by(preemptor: str, victim: str) -> list[str]:
+        boss, member = pod(preemptor, namespace="b"), seen(preemptor, "").membership
         asked = {"n1": [uid(victim)]}
         return [*world.preemption.allowed_nodes(boss, member, asked, world.now).get("n1", ())]
 

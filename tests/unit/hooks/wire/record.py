@@ -22,7 +22,7 @@ from tests.cluster.waiting import wait_for
 HERE = Path(__file__).parent
 
 
-class Tape:
+class RecordedCalls:
     """The calls so far, by verb and pod."""
 
     def __init__(self, target: str) -> None:
@@ -37,8 +37,8 @@ class Tape:
         return found[-1]
 
 
-def serve(tape: Tape) -> ThreadingHTTPServer:
-    """Stand between kube-scheduler and the extender."""
+def serve(tape: RecordedCalls) -> ThreadingHTTPServer:
+    """Forwards calls from kube-scheduler to the extender."""
 
     class Proxy(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
@@ -69,7 +69,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder, ControlPlane(Path(folder)) as plane:
         plane.install()
         with plane.extender() as extender:
-            tape = Tape(extender.url)
+            tape = RecordedCalls(extender.url)
             server = serve(tape)
             url = f"http://127.0.0.1:{server.server_port}"
             # With a preference, so that prioritize is asked, too; the extender has none.
@@ -84,14 +84,14 @@ def main() -> None:
             keep("preempt-important", *tape.find("preempt", "important"))
             whole = config.replace("nodeCacheCapable: true", "nodeCacheCapable: false")
             with plane.scheduler(whole):
-                play_whole_nodes(plane)
+                call_with_whole_nodes(plane)
             keep("filter-whole-nodes", *tape.find("filter", "whole"))
             server.shutdown()
             server.server_close()
 
 
 def play(plane: ControlPlane) -> None:
-    """Make kube-scheduler ask everything once."""
+    """Make kube-scheduler send every kind of call once."""
     api = plane.api
     api.create(objects.namespace("wire"), objects.priority_class("high", 1000))
     api.create(*(objects.node(f"node-{index}", cpu="2") for index in range(2)))
@@ -108,11 +108,11 @@ def play(plane: ControlPlane) -> None:
     api.create(objects.pod("second", "wire", cpu="2"))
     wait_for(lambda: len(bound(api, "wire")) == 2, 10, "the nodes are full")
     api.create(objects.pod("important", "wire", cpu="2", priority="high"))
-    wait_for(lambda: "important" in bound(api, "wire"), 20, "somebody was preempted")
+    wait_for(lambda: "important" in bound(api, "wire"), 20, "a pod was preempted")
 
 
-def play_whole_nodes(plane: ControlPlane) -> None:
-    """Make a kube-scheduler without nodeCacheCapable ask once."""
+def call_with_whole_nodes(plane: ControlPlane) -> None:
+    """Make a kube-scheduler without nodeCacheCapable send its calls once."""
     api = plane.api
     api.create(objects.node("node-2", cpu="2"))
     plane.wait_until_nodes_are_ready(["node-2"])

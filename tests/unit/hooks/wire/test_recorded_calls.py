@@ -1,4 +1,4 @@
-"""Calls as the real kube-scheduler sent them, with the answer we owe beside each."""
+"""Calls as the real kube-scheduler sent them, with the expected response of each."""
 
 from __future__ import annotations
 
@@ -8,21 +8,21 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.web.conftest import Door, World, call, world  # noqa: F401 (fixtures)
+from tests.unit.web.conftest import HookCall, World, call, world  # noqa: F401 (fixtures)
 
 HERE = Path(__file__).parent
 RECORDED = sorted(file.name.removesuffix(".call.json") for file in HERE.glob("*.call.json"))
 
 
 @pytest.mark.parametrize("name", RECORDED)
-def test_a_recorded_call_gets_its_answer(name: str, world: World, call: Door) -> None:  # noqa: F811
+def test_a_recorded_call_gets_its_answer(name: str, world: World, call: HookCall) -> None:  # noqa: F811
     asked = json.loads((HERE / f"{name}.call.json").read_text())
-    owed = json.loads((HERE / f"{name}.answer.json").read_text())
+    expected = json.loads((HERE / f"{name}.answer.json").read_text())
     for node in ("node-0", "node-1"):
         world.node(node, cpus=2)
     if name == "filter-member":
         world.group("train", 2, namespace="wire")
-        # It is let in because it arrives, as it did when it was recorded.
+        # It is admitted as a new gang, as it was when it was recorded.
         asked["Pod"]["metadata"]["creationTimestamp"] = f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}"
     before = json.loads((HERE / "filter-ordinary.call.json").read_text())
     world.cluster.create({"kind": "Pod", **before["Pod"]}, keep_uid=True)
@@ -32,7 +32,7 @@ def test_a_recorded_call_gets_its_answer(name: str, world: World, call: Door) ->
     reply = call(name.partition("-")[0], asked)
 
     assert reply.status == 200
-    assert reply.json == owed
+    assert reply.json == expected
 
 
 def test_every_verb_was_recorded() -> None:

@@ -1,4 +1,4 @@
-"""Pages over a journal that was written down, without any server."""
+"""Dashboard pages over a given history, without a server."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ from extender.whatif.page import whatif_runner
 from tests.builders import NOW
 
 
-class Compiled(BytecodeCache):
-    """Keeps templates as Python compiled them: every looker has an app of its own."""
+class TemplateCache(BytecodeCache):
+    """Caches compiled templates across tests, as every reader has its own app."""
 
     def __init__(self) -> None:
         self._kept: dict[str, bytes] = {}
@@ -39,11 +39,11 @@ class Compiled(BytecodeCache):
         self._kept[bucket.key] = bucket.bytecode_to_string()
 
 
-COMPILED = Compiled()
+TEMPLATES = TemplateCache()
 
 
-class Looker:
-    """Somebody who looks at pages; what they are made of is there to be changed."""
+class DashboardReader:
+    """Renders dashboard pages from state that a test may change."""
 
     def __init__(self) -> None:
         self.journal = GangHistory()
@@ -52,9 +52,9 @@ class Looker:
         self.missing: list[str] = []
         self.leader: list[str] = []
         self.said: list[str] = []
-        self.promised: dict[GangKey, Sequence[Reservation]] = {}
+        self.reserved: dict[GangKey, Sequence[Reservation]] = {}
         self.policies = PolicyFile()
-        self.sights = AppContext(
+        self.context = AppContext(
             journal=self.journal,
             policies=self.policies,
             metrics=self.metrics,
@@ -63,14 +63,14 @@ class Looker:
             standby=lambda: self.leader,
             notes=lambda: self.said,
             silence=lambda: {"pods": 1.5},
-            reservations=lambda key: (self.promised.get(key, ()), 1000.0),
+            reservations=lambda key: (self.reserved.get(key, ()), 1000.0),
             forecaster=Forecaster(self.policies.current),
             suppose=whatif_runner(Settings(), DurationHistory()),
             now=lambda: self.now,
         )
         app = Flask(__name__)
-        app.jinja_options = {"bytecode_cache": COMPILED}
-        app.register_blueprint(Dashboard(self.sights).blueprint())
+        app.jinja_options = {"bytecode_cache": TEMPLATES}
+        app.register_blueprint(Dashboard(self.context).blueprint())
         self.client: FlaskClient = app.test_client()
 
     def sees(self, snapshot: Snapshot, plan: Plan) -> None:
@@ -83,5 +83,5 @@ class Looker:
 
 
 @pytest.fixture
-def looker() -> Looker:
-    return Looker()
+def reader() -> DashboardReader:
+    return DashboardReader()

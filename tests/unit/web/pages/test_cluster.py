@@ -1,4 +1,4 @@
-"""Nodes, holds, evictions, policy and health, as the pages tell them."""
+"""The pages of nodes, waiting binds, evictions, policy and health."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from extender.web.dashboard import cluster
 from extender.web.dashboard.format import QueryFields
 from tests.builders import NOW, pod
 from tests.scene import gang, node_table, plan, snapshot, verdict
-from tests.unit.web.pages.conftest import Looker
+from tests.unit.web.pages.conftest import DashboardReader
 
 TOTAL = Resources({"cpu": 12_000, "memory": 128 << 30})
 
@@ -39,14 +39,14 @@ def names(page: str) -> list[str]:
 
 
 @pytest.fixture
-def mapped(looker: Looker) -> Looker:
-    """Two nodes of 8 and 4 cpus: n0 has 3 used, 1 of them promised, and 2 more are to come."""
+def mapped(reader: DashboardReader) -> DashboardReader:
+    """Two nodes of 8 and 4 cpus: 3 of n0 are used, 1 of them reserved, and 2 more are held."""
     table = node_table([8, 4])
     table.used[0, 0] = 3000
     members = [pod("g-0", on="n0"), pod("g-1", on="n0", status=Status.BINDING)]
     old, new = gang("g", members), gang("new", 2, status=Status.PENDING)
     placed = {each.uid: "n0" for each in new.pods}
-    looker.sees(
+    reader.sees(
         snapshot(old, new, nodes=table),
         plan(
             verdict("a/g"),
@@ -56,10 +56,10 @@ def mapped(looker: Looker) -> Looker:
             reservations={"n1": Resources({"cpu": 1000})},
         ),
     )
-    return looker
+    return reader
 
 
-def test_capacity_of_a_node_is_used_reserved_held_or_free(mapped: Looker) -> None:
+def test_capacity_of_a_node_is_used_reserved_held_or_free(mapped: DashboardReader) -> None:
     assert mapped.journal.last is not None
     told = cluster.nodes_page(mapped.journal.last, QueryFields({}, *cluster.NODES_FIELDS))
     first, second = told["shown"].items
@@ -82,12 +82,12 @@ def test_capacity_of_a_node_is_used_reserved_held_or_free(mapped: Looker) -> Non
     ],
 )
 def test_the_node_map_shows_what_the_query_selects(
-    mapped: Looker, query: str, found: list[str]
+    mapped: DashboardReader, query: str, found: list[str]
 ) -> None:
     assert names(mapped.page(f"/nodes{query}")) == found
 
 
-def test_a_node_that_accepts_no_pods_shows_the_reason(looker: Looker) -> None:
+def test_a_node_that_accepts_no_pods_shows_the_reason(reader: DashboardReader) -> None:
     table = node_table([8, 8, 8])
     one, two, three = table.nodes
     shut: tuple[Node, ...] = (
@@ -96,18 +96,18 @@ def test_a_node_that_accepts_no_pods_shows_the_reason(looker: Looker) -> None:
         replace(three, managed=False),
     )
     table = replace(table, facts=replace(table.facts, nodes=shut))
-    looker.sees(snapshot(nodes=table), plan(total=TOTAL))
-    page = looker.page("/nodes")
+    reader.sees(snapshot(nodes=table), plan(total=TOTAL))
+    page = reader.page("/nodes")
 
     assert re.findall(r'bad-text">([^<]+)<', page) == ["not ready", "cordoned", "not ours"]
 
 
-def test_capacity_that_no_pod_can_use_is_not_free(looker: Looker) -> None:
+def test_capacity_that_no_pod_can_use_is_not_free(reader: DashboardReader) -> None:
     table = node_table([8, 16])
     shut = (table.nodes[0], replace(table.nodes[1], unschedulable=True))
     table = replace(table, facts=replace(table.facts, nodes=shut))
-    looker.sees(snapshot(nodes=table), plan(total=TOTAL))
-    page = looker.page("/nodes?sort=free")
+    reader.sees(snapshot(nodes=table), plan(total=TOTAL))
+    page = reader.page("/nodes?sort=free")
 
     assert "2 nodes, 1 unavailable" in page
     assert "of 24 · 8 free" in page
@@ -115,36 +115,38 @@ def test_capacity_that_no_pod_can_use_is_not_free(looker: Looker) -> None:
 
 
 def test_no_nodes_and_no_matching_nodes_have_different_messages(
-    looker: Looker, mapped: Looker
+    reader: DashboardReader, mapped: DashboardReader
 ) -> None:
     assert "None of 2 nodes matches" in mapped.page("/nodes?find=zz")
-    looker.sees(snapshot(nodes=node_table([])), plan())
-    assert "There are no nodes yet" in looker.page("/nodes")
+    reader.sees(snapshot(nodes=node_table([])), plan())
+    assert "There are no nodes yet" in reader.page("/nodes")
 
 
-def promised(whom: Gang, stage: Stage, since: float) -> list[Reservation]:
-    return [Reservation(each, whom.key, "n0", stage, since) for each in whom.pods]
+def reservations(owner: Gang, stage: Stage, since: float) -> list[Reservation]:
+    return [Reservation(each, owner.key, "n0", stage, since) for each in owner.pods]
 
 
-def test_waiting_binds_show_the_stage_of_members_and_the_oldest_first(looker: Looker) -> None:
+def test_waiting_binds_show_the_stage_of_members_and_the_oldest_first(
+    reader: DashboardReader,
+) -> None:
     fresh = gang("fresh", [pod("f-0", on="n", status=Status.BINDING)])
     slow = gang(
         "slow",
         [pod("s-0", on="n", status=Status.BINDING), pod("s-1", on="n", status=Status.ALLOCATED)],
     )
     seated = gang("seated")
-    looker.sees(
+    reader.sees(
         snapshot(fresh, slow, seated),
         plan(*(verdict(f"a/{name}", Reason.ADMITTED) for name in ("fresh", "slow", "seated"))),
     )
-    looker.promised = {
-        fresh.key: promised(fresh, Stage.WAITING, 990.0),
+    reader.reserved = {
+        fresh.key: reservations(fresh, Stage.WAITING, 990.0),
         slow.key: [
-            promised(slow, Stage.WAITING, 900.0)[0],
-            promised(slow, Stage.FILTERED, 910.0)[1],
+            reservations(slow, Stage.WAITING, 900.0)[0],
+            reservations(slow, Stage.FILTERED, 910.0)[1],
         ],
     }
-    page = looker.page("/holds")
+    page = reader.page("/holds")
 
     assert re.findall(r'href="\./gangs/a/(\w+)"', page) == ["slow", "fresh"]
     assert "2 gangs with reservations, <b>2 waiting binds</b>" in page
@@ -152,17 +154,17 @@ def test_waiting_binds_show_the_stage_of_members_and_the_oldest_first(looker: Lo
     assert "s-0</bdi> on <bdi>n0</bdi>: waiting for 1 min" in page
 
 
-def test_a_page_without_waiting_binds_shows_a_message(looker: Looker) -> None:
-    looker.sees(snapshot(gang("seated")), plan(verdict("a/seated")))
+def test_a_page_without_waiting_binds_shows_a_message(reader: DashboardReader) -> None:
+    reader.sees(snapshot(gang("seated")), plan(verdict("a/seated")))
 
-    assert "There are no reservations" in looker.page("/holds")
+    assert "There are no reservations" in reader.page("/holds")
 
 
-def test_evictions_show_victim_beneficiary_reason_and_outcome(looker: Looker) -> None:
-    looker.sees(snapshot(), plan())
-    assert "There were no evictions" in looker.page("/evictions")
+def test_evictions_show_victim_beneficiary_reason_and_outcome(reader: DashboardReader) -> None:
+    reader.sees(snapshot(), plan())
+    assert "There were no evictions" in reader.page("/evictions")
 
-    kept = looker.journal.departures
+    kept = reader.journal.departures
     for number in range(60):
         told = RecordedEviction(
             at=NOW - 60,
@@ -171,23 +173,23 @@ def test_evictions_show_victim_beneficiary_reason_and_outcome(looker: Looker) ->
             node="n0",
             action="reclaim",
             beneficiary=GangKey("b/new"),
-            why="queue right takes back its due",
+            why="queue right reclaims its deserved share",
         )
         kept.note(PodUid(str(number)), told)
     kept.settled(PodUid("59"), "evicted")
     kept.settled(PodUid("nobody"), "evicted")
-    page = looker.page("/evictions")
+    page = reader.page("/evictions")
 
     assert page.count("<tr>") == 51
     assert "a/old-59" in page
-    assert "queue right takes back its due" in page
+    assert "queue right reclaims its deserved share" in page
     assert page.count(">evicted<") == 1
     assert 'href="./gangs/b/new"' in page
-    assert "old-0<" in looker.page("/evictions?page=2")
+    assert "old-0<" in reader.page("/evictions?page=2")
 
 
-def test_the_eviction_history_is_limited(looker: Looker) -> None:
-    kept = looker.journal.departures
+def test_the_eviction_history_is_limited(reader: DashboardReader) -> None:
+    kept = reader.journal.departures
     for number in range(2000):
         at = float(number)
         told = RecordedEviction(
@@ -200,38 +202,38 @@ def test_the_eviction_history_is_limited(looker: Looker) -> None:
     assert len(kept.all()[0].why) == 500
 
 
-def test_the_loaded_policy_is_shown_as_it_was_parsed(looker: Looker) -> None:
-    page = looker.page("/policy")
+def test_the_loaded_policy_is_shown_as_it_was_parsed(reader: DashboardReader) -> None:
+    page = reader.page("/policy")
 
     for word in ("allocate", "backfill", "drf", "proportion", "after 10 min", "<dd>gang-extender<"):
         assert word in page
 
 
 def test_a_policy_file_that_was_not_loaded_is_reported(
-    looker: Looker, tmp_path_factory: pytest.TempPathFactory
+    reader: DashboardReader, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     path = tmp_path_factory.mktemp("policy") / "policy.conf"
     path.write_text('actions: "allocate, backfill"\ntiers:\n- plugins:\n  - name: gang\n')
-    object.__setattr__(looker.sights, "policies", PolicyFile(str(path)))
-    page = looker.page("/policy")
+    object.__setattr__(reader.context, "policies", PolicyFile(str(path)))
+    page = reader.page("/policy")
     assert "reclaim" not in page
     assert "tier 1" in page
 
     path.write_text("actions: [")
-    assert "The current file is not in force" in looker.page("/policy")
+    assert "The current file is not in force" in reader.page("/policy")
 
 
-def test_health_shows_watches_latencies_and_findings(looker: Looker) -> None:
-    page = looker.page("/health")
+def test_health_shows_watches_latencies_and_findings(reader: DashboardReader) -> None:
+    page = reader.page("/health")
     assert "kube-scheduler has not called yet" in page
     assert "This instance leads" in page
 
     for _ in range(99):
-        looker.metrics.hook_seconds.labels("filter").observe(0.0004)
-    looker.metrics.hook_seconds.labels("filter").observe(99)
-    looker.said, looker.missing = ["binds: kube-scheduler gives up"], ["pods: not complete"]
-    looker.leader = ["other-1 leads"]
-    page = looker.page("/health")
+        reader.metrics.hook_seconds.labels("filter").observe(0.0004)
+    reader.metrics.hook_seconds.labels("filter").observe(99)
+    reader.said, reader.missing = ["binds: kube-scheduler gives up"], ["pods: not complete"]
+    reader.leader = ["other-1 leads"]
+    page = reader.page("/health")
     assert "filter" in page
     assert "not ready" in page
     assert "pods: not complete" in page
@@ -240,10 +242,10 @@ def test_health_shows_watches_latencies_and_findings(looker: Looker) -> None:
     assert "1.5 s ago" in page
 
 
-def test_latencies_are_upper_limits_for_a_share_of_the_calls(looker: Looker) -> None:
+def test_latencies_are_upper_limits_for_a_share_of_the_calls(reader: DashboardReader) -> None:
     for seconds in (0.0004, 0.0004, 99.0):
-        looker.metrics.hook_seconds.labels("bind").observe(seconds)
-    (bind,) = cluster.latencies(looker.metrics.hook_seconds, "verb")
+        reader.metrics.hook_seconds.labels("bind").observe(seconds)
+    (bind,) = cluster.latencies(reader.metrics.hook_seconds, "verb")
 
     assert (bind.name, bind.count) == ("bind", 3)
     assert bind.half_s is not None
@@ -252,20 +254,20 @@ def test_latencies_are_upper_limits_for_a_share_of_the_calls(looker: Looker) -> 
     assert 33 < bind.mean_s < 34
 
 
-def test_a_standby_shows_no_findings_of_an_earlier_lease(looker: Looker) -> None:
+def test_a_standby_shows_no_findings_of_an_earlier_lease(reader: DashboardReader) -> None:
     found = [Finding("Queue", "left", "ParentUnknown", "its parent is not there")]
-    object.__setattr__(looker.sights, "findings", lambda: found)
-    assert "ParentUnknown" in looker.page("/health")
+    object.__setattr__(reader.context, "findings", lambda: found)
+    assert "ParentUnknown" in reader.page("/health")
 
-    looker.leader = ["standby: another one leads"]
-    assert "ParentUnknown" not in looker.page("/health")
+    reader.leader = ["standby: another one leads"]
+    assert "ParentUnknown" not in reader.page("/health")
 
 
-def test_the_overview_counts_match_the_pages(looker: Looker) -> None:
+def test_the_overview_counts_match_the_pages(reader: DashboardReader) -> None:
     shares = [
         ShareFigures(queue="left", namespace=f"team-{number}", limit=TOTAL) for number in range(25)
     ]
-    looker.sees(
+    reader.sees(
         snapshot(gang("late"), gang("odd"), gang("wrong")),
         plan(
             verdict("a/late", Reason.INSUFFICIENT_CAPACITY),
@@ -278,19 +280,19 @@ def test_the_overview_counts_match_the_pages(looker: Looker) -> None:
             ),
         ),
     )
-    page = looker.page("/")
+    page = reader.page("/")
 
     assert "25 namespaces with limits" in page
     assert "25 amounts of unused capacity are held" in page
     assert page.count("<li>and 5 more</li>") == 2
     for path, count in re.findall(r'href="\./(gangs\?queue=[^"]+stands=\w+)"><b>(\d+)</b>', page):
-        listed = looker.page(f"/{html.unescape(path)}")
+        listed = reader.page(f"/{html.unescape(path)}")
         assert len(re.findall(r'<a class="name"', listed)) == int(count), path
     assert "<b>2</b> invalid" in page
 
 
-def test_a_queue_of_the_longest_name_is_found_by_its_link(looker: Looker) -> None:
+def test_a_queue_of_the_longest_name_is_found_by_its_link(reader: DashboardReader) -> None:
     longest = "q" * 253
-    looker.sees(snapshot(gang("x", queue=longest)), plan(verdict("a/x", queue=longest)))
+    reader.sees(snapshot(gang("x", queue=longest)), plan(verdict("a/x", queue=longest)))
 
-    assert 'href="./gangs/a/x"' in looker.page(f"/gangs?queue={longest}")
+    assert 'href="./gangs/a/x"' in reader.page(f"/gangs?queue={longest}")

@@ -1,4 +1,4 @@
-"""The pages: complete in themselves, strict about what may run, and strangers' words are words."""
+"""The pages: self-contained, with a strict content policy, and with all tenant input escaped."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pytest
 from extender.model.reason import Reason
 from tests.builders import NOW
 from tests.scene import gang, plan, snapshot, verdict
-from tests.unit.web.pages.conftest import Looker
+from tests.unit.web.pages.conftest import DashboardReader
 from tests.unit.web.test_api import DECIDED, SEEN
 
 SECTIONS = ["/", "/gangs", "/nodes", "/holds", "/evictions", "/whatif", "/policy", "/health"]
@@ -28,7 +28,7 @@ HOSTILE = [
 
 
 def parsed(page: str) -> dict[str, list[dict[str, str | None]]]:
-    """Read a page as a browser does: the attributes of all elements, by their names."""
+    """Return the attributes of all elements of a page, by element name."""
     found: dict[str, list[dict[str, str | None]]] = {}
 
     class Reader(HTMLParser):
@@ -44,11 +44,11 @@ def status_of(path: str) -> int:
 
 
 def test_pages_load_nothing_from_other_hosts_and_have_no_inline_script(
-    looker: Looker,
+    reader: DashboardReader,
 ) -> None:
-    looker.sees(SEEN, DECIDED)
+    reader.sees(SEEN, DECIDED)
     for path in PAGES:
-        reply = looker.client.get(path)
+        reply = reader.client.get(path)
         rules = dict(
             part.strip().partition(" ")[::2]
             for part in reply.headers["content-security-policy"].split(";")
@@ -71,28 +71,30 @@ def test_scripts_and_styles_insert_no_string_as_markup() -> None:
     assert not re.findall(r"https?://", script)
 
 
-def test_a_browser_loads_less_than_two_hundred_kilobytes(looker: Looker) -> None:
-    looker.sees(SEEN, DECIDED)
-    page = looker.page("/")
+def test_a_browser_loads_less_than_two_hundred_kilobytes(reader: DashboardReader) -> None:
+    reader.sees(SEEN, DECIDED)
+    page = reader.page("/")
     loaded = re.findall(r'(?:src|href)="\./(assets/[^"]+)"', page)
-    sizes = [len(looker.client.get(f"/{path}").data) for path in loaded]
+    sizes = [len(reader.client.get(f"/{path}").data) for path in loaded]
 
     assert len(loaded) == 3
     assert sum(sizes) + len(page) < 200_000
 
 
-def test_static_files_are_named_by_their_content_and_cached_for_ever(looker: Looker) -> None:
-    path = re.findall(r'"\./(assets/[^"]+\.css)"', looker.page("/"))[0]
+def test_static_files_are_named_by_their_content_and_cached_for_ever(
+    reader: DashboardReader,
+) -> None:
+    path = re.findall(r'"\./(assets/[^"]+\.css)"', reader.page("/"))[0]
 
-    assert "immutable" in looker.client.get(path).headers["cache-control"]
-    assert looker.client.get("/assets/old/style.css").headers["cache-control"] == "no-cache"
-    assert looker.client.get("/assets/old/passwd").status_code == 404
+    assert "immutable" in reader.client.get(path).headers["cache-control"]
+    assert reader.client.get("/assets/old/style.css").headers["cache-control"] == "no-cache"
+    assert reader.client.get("/assets/old/passwd").status_code == 404
 
 
-def test_links_work_below_any_path_prefix(looker: Looker) -> None:
-    looker.sees(SEEN, DECIDED)
+def test_links_work_below_any_path_prefix(reader: DashboardReader) -> None:
+    reader.sees(SEEN, DECIDED)
     for path in PAGES:
-        page = looker.page(path, status_of(path))
+        page = reader.page(path, status_of(path))
         depth = path.count("/") - 1
 
         assert f'data-root="{"../" * depth or "./"}"' in page, path
@@ -100,12 +102,14 @@ def test_links_work_below_any_path_prefix(looker: Looker) -> None:
 
 
 @pytest.mark.parametrize("name", HOSTILE)
-def test_names_and_messages_written_by_tenants_are_escaped(looker: Looker, name: str) -> None:
-    stranger = gang(name, 2, queue=name)
+def test_names_and_messages_written_by_tenants_are_escaped(
+    reader: DashboardReader, name: str
+) -> None:
+    hostile = gang(name, 2, queue=name)
     said = verdict(f"a/{name}", Reason.INSUFFICIENT_CAPACITY, message=name, queue=name)
-    looker.sees(snapshot(stranger), plan(said))
+    reader.sees(snapshot(hostile), plan(said))
     for path in ("/", "/gangs", "/gangs?find={}", "/gangs/a/{}"):
-        text = looker.client.get(path.format(quote(name, safe=""))).text
+        text = reader.client.get(path.format(quote(name, safe=""))).text
         elements = parsed(text)
 
         assert "img" not in elements, path
@@ -116,80 +120,86 @@ def test_names_and_messages_written_by_tenants_are_escaped(looker: Looker, name:
             assert not str(attributes.get("href", "")).startswith("javascript:")
 
 
-def test_bidirectional_control_characters_are_shown_as_visible_marks(looker: Looker) -> None:
+def test_bidirectional_control_characters_are_shown_as_visible_marks(
+    reader: DashboardReader,
+) -> None:
     name = "evil\u202etxt.exe\u2066"
-    looker.sees(snapshot(gang(name)), plan(verdict(f"a/{name}", message=f"\u202e{name}")))
+    reader.sees(snapshot(gang(name)), plan(verdict(f"a/{name}", message=f"\u202e{name}")))
 
     for path in ("/gangs", f"/gangs/a/{name}"):
-        page = looker.page(path)
+        page = reader.page(path)
         assert "\u202e" not in page
         assert "\u2066" not in page
         assert "evil\N{REPLACEMENT CHARACTER}txt.exe" in page
 
 
-def test_a_long_message_does_not_make_a_page_large(looker: Looker) -> None:
+def test_a_long_message_does_not_make_a_page_large(reader: DashboardReader) -> None:
     told = verdict("a/long", Reason.INSUFFICIENT_CAPACITY, message="x" * 60_000)
-    looker.sees(snapshot(gang("long")), plan(told))
+    reader.sees(snapshot(gang("long")), plan(told))
 
-    assert len(looker.page("/gangs")) < 20_000
-    assert len(looker.page("/gangs/a/long")) < 30_000
+    assert len(reader.page("/gangs")) < 20_000
+    assert len(reader.page("/gangs/a/long")) < 30_000
 
 
 def test_a_deleted_gang_keeps_its_history_and_an_unknown_gang_is_not_found(
-    looker: Looker,
+    reader: DashboardReader,
 ) -> None:
-    looker.sees(SEEN, DECIDED)
-    looker.sees(snapshot(now=NOW + 5), plan())
+    reader.sees(SEEN, DECIDED)
+    reader.sees(snapshot(now=NOW + 5), plan())
 
-    page = looker.page("/gangs/a/train")
+    page = reader.page("/gangs/a/train")
     assert "This gang was deleted" in page
     assert "InsufficientCapacity" in page
-    assert "There is no <bdi>gang a/nobody" in looker.page("/gangs/a/nobody", 404)
+    assert "There is no <bdi>gang a/nobody" in reader.page("/gangs/a/nobody", 404)
 
 
 @pytest.mark.parametrize("path", SECTIONS[:5])
-def test_before_the_first_plan_a_page_shows_that_there_is_none(looker: Looker, path: str) -> None:
-    looker.missing = ["pods: first list not complete"]
+def test_before_the_first_plan_a_page_shows_that_there_is_none(
+    reader: DashboardReader, path: str
+) -> None:
+    reader.missing = ["pods: first list not complete"]
 
-    page = looker.page(path)
+    page = reader.page(path)
     assert "There is no plan to show here yet" in page
     assert "pods: first list not complete" in page
 
 
 @pytest.mark.parametrize("path", ["/", "/gangs", "/gangs/a/train"])
-def test_a_standby_names_the_leader_and_shows_no_old_plan(looker: Looker, path: str) -> None:
-    looker.sees(SEEN, DECIDED)
-    looker.leader = ["other-1 leads"]
+def test_a_standby_names_the_leader_and_shows_no_old_plan(
+    reader: DashboardReader, path: str
+) -> None:
+    reader.sees(SEEN, DECIDED)
+    reader.leader = ["other-1 leads"]
 
-    page = looker.page(path)
+    page = reader.page(path)
     assert "other-1 leads; nothing is planned here" in page
     assert "InsufficientCapacity" not in page
 
 
-def test_an_old_plan_is_shown_as_old(looker: Looker) -> None:
-    looker.sees(SEEN, DECIDED)
-    assert "s old" not in looker.page("/")
+def test_an_old_plan_is_shown_as_old(reader: DashboardReader) -> None:
+    reader.sees(SEEN, DECIDED)
+    assert "s old" not in reader.page("/")
 
-    looker.now = NOW + 40
-    looker.missing = ["pods: watch silent for 40 s"]
-    page = looker.page("/")
+    reader.now = NOW + 40
+    reader.missing = ["pods: watch silent for 40 s"]
+    page = reader.page("/")
     assert "the last plan is 40 s old" in page
     assert "pods: watch silent for 40 s" in page
 
 
-def test_an_event_has_the_cycle_number_and_no_names(looker: Looker) -> None:
-    assert b'"cycle":0' in looker.sights.heartbeat()
+def test_an_event_has_the_cycle_number_and_no_names(reader: DashboardReader) -> None:
+    assert b'"cycle":0' in reader.context.heartbeat()
 
-    looker.sees(SEEN, DECIDED)
-    told = looker.sights.heartbeat()
+    reader.sees(SEEN, DECIDED)
+    told = reader.context.heartbeat()
     assert told == b'data: {"cycle":7,"at":1000100.0,"troubled":false}\n\n'
-    looker.missing = ["something"]
-    assert looker.sights.heartbeat() != told
-    assert looker.page("/events").encode() == looker.sights.heartbeat()
+    reader.missing = ["something"]
+    assert reader.context.heartbeat() != told
+    assert reader.page("/events").encode() == reader.context.heartbeat()
 
 
-class Flickering(list[str]):
-    """Now somebody else leads, and now nobody does."""
+class ChangingList(list[str]):
+    """A list whose truth value changes with every read, as when the leader changes."""
 
     is_odd = False
 
@@ -200,9 +210,9 @@ class Flickering(list[str]):
 
 @pytest.mark.parametrize("path", ["/", "/gangs", "/gangs/a/train", "/nodes", "/holds"])
 def test_a_lease_that_starts_while_a_page_is_rendered_breaks_nothing(
-    looker: Looker, path: str
+    reader: DashboardReader, path: str
 ) -> None:
-    looker.sees(SEEN, DECIDED)
-    looker.leader = Flickering(["other-1 leads"])
+    reader.sees(SEEN, DECIDED)
+    reader.leader = ChangingList(["other-1 leads"])
 
-    assert "There is no plan to show here yet" in looker.page(path)
+    assert "There is no plan to show here yet" in reader.page(path)

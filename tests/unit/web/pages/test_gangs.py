@@ -1,4 +1,4 @@
-"""The table of gangs: filters and order live in the address, and ten thousand are as few as ten."""
+"""The table of gangs: filters and order are in the URL, and its size is limited."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from extender.web.dashboard import gangs
 from extender.web.dashboard.format import QueryFields, paged
 from tests.builders import NOW, pod
 from tests.scene import gang, plan, snapshot, verdict
-from tests.unit.web.pages.conftest import Looker
+from tests.unit.web.pages.conftest import DashboardReader
 
 NOT_YET = Reason.INSUFFICIENT_CAPACITY
 
@@ -24,9 +24,9 @@ def shown(page: str) -> list[str]:
 
 
 @pytest.fixture
-def busy(looker: Looker) -> Looker:
-    """Four gangs in two queues: old waits longest, bad is invalid."""
-    looker.sees(
+def busy(reader: DashboardReader) -> DashboardReader:
+    """Four gangs in two queues: `old` waits longest, `bad` is invalid."""
+    reader.sees(
         snapshot(
             gang("run", queue="left"),
             gang("old", status=Status.PENDING, queue="right", created=NOW - 900),
@@ -40,7 +40,7 @@ def busy(looker: Looker) -> Looker:
             verdict("a/bad", Reason.QUEUE_NOT_FOUND, GangStatus.INVALID, queue="left"),
         ),
     )
-    return looker
+    return reader
 
 
 @pytest.mark.parametrize(
@@ -67,11 +67,13 @@ def busy(looker: Looker) -> Looker:
         ("?unknown=1", ["bad", "old", "new", "run"]),
     ],
 )
-def test_the_query_of_the_url_selects_the_rows(busy: Looker, query: str, names: list[str]) -> None:
+def test_the_query_of_the_url_selects_the_rows(
+    busy: DashboardReader, query: str, names: list[str]
+) -> None:
     assert shown(busy.page(f"/gangs{query}")) == names
 
 
-def test_a_filter_without_matches_shows_a_link_to_all_gangs(busy: Looker) -> None:
+def test_a_filter_without_matches_shows_a_link_to_all_gangs(busy: DashboardReader) -> None:
     page = busy.page("/gangs?find=nobody")
 
     assert "None of 4 gangs matches" in page
@@ -79,14 +81,16 @@ def test_a_filter_without_matches_shows_a_link_to_all_gangs(busy: Looker) -> Non
     assert "There are no gangs yet" not in page
 
 
-def test_a_cluster_without_gangs_shows_a_message(looker: Looker) -> None:
-    looker.sees(snapshot(), plan())
+def test_a_cluster_without_gangs_shows_a_message(reader: DashboardReader) -> None:
+    reader.sees(snapshot(), plan())
 
-    assert "There are no gangs yet" in looker.page("/gangs")
-    assert "No gang waits" in looker.page("/")
+    assert "There are no gangs yet" in reader.page("/gangs")
+    assert "No gang waits" in reader.page("/")
 
 
-def test_links_keep_the_filters_and_a_second_click_reverses_the_order(busy: Looker) -> None:
+def test_links_keep_the_filters_and_a_second_click_reverses_the_order(
+    busy: DashboardReader,
+) -> None:
     page = busy.page("/gangs?queue=left&sort=gang")
 
     assert 'href="?queue=left&amp;sort=-gang"' in page
@@ -95,15 +99,15 @@ def test_links_keep_the_filters_and_a_second_click_reverses_the_order(busy: Look
     assert 'aria-sort="ascending"' in page
 
 
-def test_the_search_box_keeps_its_text(busy: Looker) -> None:
+def test_the_search_box_keeps_its_text(busy: DashboardReader) -> None:
     assert 'value="&lt;b&gt;"' in busy.page("/gangs?find=<b>")
 
 
-def test_pages_have_fifty_rows_and_link_to_their_neighbours(looker: Looker) -> None:
+def test_pages_have_fifty_rows_and_link_to_their_neighbours(reader: DashboardReader) -> None:
     many = [gang(f"g{number:05d}", 1) for number in range(120)]
-    looker.sees(snapshot(*many), plan(*(verdict(str(each.key)) for each in many)))
+    reader.sees(snapshot(*many), plan(*(verdict(str(each.key)) for each in many)))
 
-    first, last = looker.page("/gangs?sort=gang"), looker.page("/gangs?sort=gang&page=3")
+    first, last = reader.page("/gangs?sort=gang"), reader.page("/gangs?sort=gang&page=3")
     assert len(shown(first)) == 50
     assert shown(last)[0] == "g00100"
     assert "101\N{EN DASH}120 of 120" in last

@@ -1,4 +1,4 @@
-"""What if, on the page: in the words of the command line, by the same plan, and only as text."""
+"""The what-if page: same wording and plan as the command line, and all input escaped."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from extender.whatif import page
 from tests.builders import pod
 from tests.scene import gang
 from tests.unit.cli.test_whatif import changes, document as told, plan, pods_on, seen
-from tests.unit.web.pages.conftest import Looker
+from tests.unit.web.pages.conftest import DashboardReader
 from tests.unit.web.pages.test_dashboard import HOSTILE, parsed
 
 MANUAL = (Path(__file__).parents[4] / "docs" / "whatif.md").read_text()
@@ -34,36 +34,36 @@ NEW = {"name": "new", "namespace": "a", "cpu": "1"}
 
 @pytest.fixture
 def now() -> Snapshot:
-    """Six of eight cpus are used, all by queue left; `late` waits there for four."""
+    """Six of eight cpus are used, all by queue `left`; `late` waits there for four."""
     old = gang("old", pods_on("n0", "old", 3) + pods_on("n1", "older", 3), min_member=6)
     return seen(old, gang("late", 4, status=Status.PENDING))
 
 
 @pytest.fixture
-def asker(looker: Looker, now: Snapshot) -> Looker:
-    looker.sees(now, make_plan(now, policy_parser.DEFAULT))
-    return looker
+def whatif_reader(reader: DashboardReader, now: Snapshot) -> DashboardReader:
+    reader.sees(now, make_plan(now, policy_parser.DEFAULT))
+    return reader
 
 
-def ask(looker: Looker, **fields: object) -> TestResponse:
-    """Ask until there is an answer, as the page does by itself."""
+def ask(reader: DashboardReader, **fields: object) -> TestResponse:
+    """Repeat the request until there is an answer, as the page does by itself."""
     address = f"/whatif?{urlencode(fields, doseq=True)}"
     for _ in range(300):
-        reply = looker.client.get(address)
+        reply = reader.client.get(address)
         if reply.status_code != 202:
             return reply
         assert "data-unfinished" in reply.text
     raise AssertionError(f"no answer to {address}")
 
 
-def answer(looker: Looker, **fields: object) -> str:
-    reply = ask(looker, **fields)
+def answer(reader: DashboardReader, **fields: object) -> str:
+    reply = ask(reader, **fields)
     assert reply.status_code == 200, reply.text
     return reply.text
 
 
 def said(page: str) -> str:
-    """Give what can be read below the form."""
+    """Return the text below the form."""
     below = page.partition("</form>")[2]
     return " ".join(html.unescape(re.sub(r"<[^>]*>", " ", below)).split())
 
@@ -72,19 +72,23 @@ def table(page: str) -> dict[str, tuple[str, str]]:
     body = page.partition('<table class="rows changes">')[2].partition("</table>")[0]
     rows = [re.findall(r"<td[^>]*>(.*?)</td>", row) for row in re.findall(r"<tr>.*?</tr>", body)]
     plain = [[html.unescape(re.sub(r"<[^>]*>", "", cell)) for cell in row] for row in rows]
-    return {who: (was, comes) for who, was, comes in filter(None, plain)}
+    return {name: (was, comes) for name, was, comes in filter(None, plain)}
 
 
-def test_a_gang_that_fits_would_start_now_and_its_nodes_are_shown(asker: Looker) -> None:
-    page = answer(asker, **NEW, members=2, queue="right")
+def test_a_gang_that_fits_would_start_now_and_its_nodes_are_shown(
+    whatif_reader: DashboardReader,
+) -> None:
+    page = answer(whatif_reader, **NEW, members=2, queue="right")
 
     assert "a/new would start now Admitted" in said(page)
     assert re.search(r"on n[01]", said(page))
     assert "Computed from plan 1" in said(page)
 
 
-def test_a_gang_that_reclaims_capacity_shows_the_pods_it_would_evict(asker: Looker) -> None:
-    page = answer(asker, **NEW, members=4, queue="right")
+def test_a_gang_that_reclaims_capacity_shows_the_pods_it_would_evict(
+    whatif_reader: DashboardReader,
+) -> None:
+    page = answer(whatif_reader, **NEW, members=4, queue="right")
 
     assert "a/new would wait WaitingForVictims" in said(page)
     assert "would be evicted for it a/old" in said(page)
@@ -93,23 +97,25 @@ def test_a_gang_that_reclaims_capacity_shows_the_pods_it_would_evict(asker: Look
     assert table(page)["queue right"][0] == "deserves nothing"
 
 
-def test_a_gang_that_never_fits_shows_what_it_waits_for(asker: Looker) -> None:
-    page = answer(asker, **NEW, members=9, least=9, queue="right")
+def test_a_gang_that_never_fits_shows_what_it_waits_for(whatif_reader: DashboardReader) -> None:
+    page = answer(whatif_reader, **NEW, members=9, least=9, queue="right")
 
     assert "a/new would wait ExceedsCluster needs 9 x 1 cpu" in said(page)
 
 
-def test_the_expected_start_is_shown_with_its_reason(looker: Looker, now: Snapshot) -> None:
+def test_the_expected_start_is_shown_with_its_reason(
+    reader: DashboardReader, now: Snapshot
+) -> None:
     old = now.gangs[GangKey("a/old")]
     marks = {"gang-extender.io/duration": "2h"}
     said_so = replace(old, group=replace(old.group, lasts_s=7200.0, annotations=marks))
     declared = replace(now, gangs={**now.gangs, old.key: said_so})
 
-    looker.sees(now, make_plan(now, policy_parser.DEFAULT))
-    nobody_knows = said(answer(looker, **NEW, members=4, queue="left"))
-    looker.sees(declared, make_plan(declared, policy_parser.DEFAULT))
-    known = said(answer(looker, **NEW, members=3, queue="left"))
-    at_once = said(answer(looker, **NEW, members=2, queue="right"))
+    reader.sees(now, make_plan(now, policy_parser.DEFAULT))
+    nobody_knows = said(answer(reader, **NEW, members=4, queue="left"))
+    reader.sees(declared, make_plan(declared, policy_parser.DEFAULT))
+    known = said(answer(reader, **NEW, members=3, queue="left"))
+    at_once = said(answer(reader, **NEW, members=2, queue="right"))
 
     assert (
         "It would start: unknown, because a/old declares no duration and none was" in nobody_knows
@@ -118,23 +124,25 @@ def test_the_expected_start_is_shown_with_its_reason(looker: Looker, now: Snapsh
     assert "It would start" not in at_once
 
 
-def test_a_gang_of_higher_priority_starts_before_waiting_gangs(asker: Looker) -> None:
-    behind = said(answer(asker, **NEW, members=4, queue="left"))
-    before = said(answer(asker, **NEW, members=4, queue="left", priority=1000))
+def test_a_gang_of_higher_priority_starts_before_waiting_gangs(
+    whatif_reader: DashboardReader,
+) -> None:
+    behind = said(answer(whatif_reader, **NEW, members=4, queue="left"))
+    before = said(answer(whatif_reader, **NEW, members=4, queue="left", priority=1000))
 
     assert "ahead of it a/late" in behind
     assert "ahead of it" not in before
 
 
 def test_a_gang_without_a_priority_has_that_of_the_default_class(
-    looker: Looker, now: Snapshot
+    reader: DashboardReader, now: Snapshot
 ) -> None:
     late = replace(now.gangs[GangKey("a/late")], priority=3)
     default = replace(now, gangs={**now.gangs, late.key: late}, usual_priority=5)
-    looker.sees(default, make_plan(default, policy_parser.DEFAULT))
+    reader.sees(default, make_plan(default, policy_parser.DEFAULT))
 
-    usual = answer(looker, **NEW, members=4, queue="left")
-    none = said(answer(looker, **NEW, members=4, queue="left", priority=0))
+    usual = answer(reader, **NEW, members=4, queue="left")
+    none = said(answer(reader, **NEW, members=4, queue="left", priority=0))
 
     assert "ahead of it" not in said(usual)
     assert "ahead of it a/late" in none
@@ -142,7 +150,7 @@ def test_a_gang_without_a_priority_has_that_of_the_default_class(
 
 
 def test_a_priority_counts_only_if_the_namespace_allows_its_class(
-    looker: Looker, now: Snapshot
+    reader: DashboardReader, now: Snapshot
 ) -> None:
     ranked = [
         pod(f"vip-{n}", on="n", status=Status.SUCCEEDED, priority=9, priority_class="high")
@@ -151,10 +159,10 @@ def test_a_priority_counts_only_if_the_namespace_allows_its_class(
     gangs = {**now.gangs, GangKey("a/vip"): gang("vip", ranked)}
     namespaces = {"a": Namespace(name="a", classes=frozenset({"high"}))}
     listed = replace(now, gangs=gangs, namespaces=namespaces)
-    looker.sees(listed, make_plan(listed, policy_parser.DEFAULT))
+    reader.sees(listed, make_plan(listed, policy_parser.DEFAULT))
 
-    high = said(answer(looker, **NEW, members=4, queue="left", priority=9))
-    unknown = said(answer(looker, **NEW, members=4, queue="left", priority=1000))
+    high = said(answer(reader, **NEW, members=4, queue="left", priority=9))
+    unknown = said(answer(reader, **NEW, members=4, queue="left", priority=1000))
 
     assert "ahead of it" not in high
     assert "ahead of it a/late" in unknown
@@ -172,7 +180,7 @@ def test_a_priority_counts_only_if_the_namespace_allows_its_class(
     ],
 )
 def test_the_changes_are_those_of_the_command_line(
-    asker: Looker, now: Snapshot, tmp_path: Path, supposed: dict[str, list[str]]
+    whatif_reader: DashboardReader, now: Snapshot, tmp_path: Path, supposed: dict[str, list[str]]
 ) -> None:
     saved = tmp_path / "saved.json"
     saved.write_text(json.dumps(dump(now)))
@@ -180,22 +188,22 @@ def test_the_changes_are_those_of_the_command_line(
     typed = [f"--{word}" if word in supposed else word for word in flags]
     found = changes(told(plan("-f", str(saved), "-o", "json", *typed)))
 
-    page = answer(asker, **supposed)
+    page = answer(whatif_reader, **supposed)
     assert table(page) == found
     assert found or "nothing changes" in said(page)
 
 
-def test_the_form_keeps_its_values(asker: Looker) -> None:
+def test_the_form_keeps_its_values(whatif_reader: DashboardReader) -> None:
     changes_ = "queue/left.weight=3\r\nqueue/right.weight=2"
-    page = answer(asker, **NEW, members=2, **{"with": changes_})
+    page = answer(whatif_reader, **NEW, members=2, **{"with": changes_})
 
     assert 'name="members" value="2"' in page
     assert ">queue/left.weight=3\nqueue/right.weight=2</textarea>" in page
     assert '<option value="left">' in page
 
 
-def test_the_form_keeps_no_control_characters(asker: Looker) -> None:
-    page = ask(asker, name="a\x1b[2J", without="node/\u202en\x00").text
+def test_the_form_keeps_no_control_characters(whatif_reader: DashboardReader) -> None:
+    page = ask(whatif_reader, name="a\x1b[2J", without="node/\u202en\x00").text
 
     assert 'value="a\ufffd[2J"' in page
     assert ">node/\ufffdn\ufffd</textarea>" in page
@@ -218,26 +226,28 @@ def test_the_form_keeps_no_control_characters(asker: Looker) -> None:
     ],
 )
 def test_invalid_input_is_refused_in_one_sentence(
-    asker: Looker, fields: dict[str, object], sentence: str
+    whatif_reader: DashboardReader, fields: dict[str, object], sentence: str
 ) -> None:
-    reply = ask(asker, **fields)
+    reply = ask(whatif_reader, **fields)
 
     assert reply.status_code == 422
     assert sentence in said(reply.text)
 
 
-def test_an_unknown_namespace_is_reported_and_counts_as_one_without_labels(asker: Looker) -> None:
-    page = answer(asker, name="new", namespace="elsewhere", cpu="1")
+def test_an_unknown_namespace_is_reported_and_counts_as_one_without_labels(
+    whatif_reader: DashboardReader,
+) -> None:
+    page = answer(whatif_reader, name="new", namespace="elsewhere", cpu="1")
 
     assert "there is no namespace elsewhere; it counts as one without labels" in said(page)
     assert "elsewhere/new would start now" in said(page)
 
 
 def test_a_cluster_that_is_too_large_is_refused_in_one_sentence(
-    asker: Looker, monkeypatch: pytest.MonkeyPatch
+    whatif_reader: DashboardReader, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(page, "MOST_PODS", 9)
-    reply = ask(asker, **NEW)
+    reply = ask(whatif_reader, **NEW)
 
     assert reply.status_code == 422
     assert "10 pods are too many to plan twice for a page" in said(reply.text)
@@ -245,9 +255,9 @@ def test_a_cluster_that_is_too_large_is_refused_in_one_sentence(
 
 
 @pytest.mark.parametrize("field", ["name", "namespace", "queue", "cpu", "others", "with"])
-def test_form_input_is_escaped(asker: Looker, field: str) -> None:
+def test_form_input_is_escaped(whatif_reader: DashboardReader, field: str) -> None:
     for name in HOSTILE:
-        elements = parsed(ask(asker, **{**NEW, field: name}).text)
+        elements = parsed(ask(whatif_reader, **{**NEW, field: name}).text)
 
         assert "img" not in elements, name
         assert len(elements["script"]) == 1
@@ -255,23 +265,27 @@ def test_form_input_is_escaped(asker: Looker, field: str) -> None:
             assert not [key for key in each if key.startswith("on") or key == "autofocus"]
 
 
-def test_bidirectional_control_characters_do_not_reorder_the_answer(asker: Looker) -> None:
-    page = answer(asker, **NEW, queue="\u202eevil")
+def test_bidirectional_control_characters_do_not_reorder_the_answer(
+    whatif_reader: DashboardReader,
+) -> None:
+    page = answer(whatif_reader, **NEW, queue="\u202eevil")
 
     assert "\u202e" not in page.partition("</form>")[2]
 
 
-def test_a_standby_and_an_extender_without_a_plan_answer_no_what_if(looker: Looker) -> None:
-    assert "There is no plan to show here yet" in answer(looker, **NEW)
-    looker.leader = ["another one leads"]
-    assert "another one leads; nothing is planned here" in answer(looker, **NEW)
+def test_a_standby_and_an_extender_without_a_plan_answer_no_what_if(
+    reader: DashboardReader,
+) -> None:
+    assert "There is no plan to show here yet" in answer(reader, **NEW)
+    reader.leader = ["another one leads"]
+    assert "another one leads; nothing is planned here" in answer(reader, **NEW)
 
 
 def test_a_what_if_during_another_one_is_answered_as_busy(
-    asker: Looker, monkeypatch: pytest.MonkeyPatch
+    whatif_reader: DashboardReader, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(background.BackgroundWorker, "ask", lambda *_: background.BUSY)
-    reply = asker.client.get("/whatif?without=node/n0")
+    reply = whatif_reader.client.get("/whatif?without=node/n0")
 
     assert reply.status_code == 503
     assert reply.headers["retry-after"] == "5"

@@ -1,4 +1,4 @@
-"""What an address supposes: read within bounds, or refused in one sentence that names the mend."""
+"""What-if queries: parsed within limits, or refused in one sentence that names the fix."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What would help costs whole plans: nobody else's page waits for it, and it comes by itself."""
+"""Remedies cost whole plans: no other page waits for them, and the page loads them by itself."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from extender.planner.planner import make_plan
 from extender.web import background
 from extender.web.background import TRYING, BackgroundWorker, CachedRemedies
 from tests.scene import gang, node_table, snapshot
-from tests.unit.web.pages.conftest import Looker, looker
+from tests.unit.web.pages.conftest import DashboardReader, reader
 
 PATIENCE_S = 60.0
 Said = TypeVar("Said", str, tuple[str, ...])
 TRAIN, LATE = GangKey("a/train"), GangKey("a/late")
 
-__all__ = ["looker"]
+__all__ = ["reader"]
 
 
 @pytest.fixture
@@ -39,8 +39,8 @@ def plan(now: Snapshot) -> Plan:
     return make_plan(now, policy_parser.DEFAULT)
 
 
-class Slow:
-    """Stands in for what is worked out: nothing comes before it may."""
+class SlowRemedies:
+    """Replaces the computation of remedies; it blocks until the test allows it."""
 
     def __init__(self) -> None:
         self.may = threading.Event()
@@ -53,7 +53,7 @@ class Slow:
 
 
 def known(ask: Callable[[], Said]) -> Said:
-    """Ask until it is known, as pages and people do, but not for ever."""
+    """Repeat the request until the answer is known, with a limit."""
     end = time.monotonic() + PATIENCE_S
     while TRYING[0] in (said := ask()):
         assert time.monotonic() < end, "it is never known"
@@ -61,8 +61,8 @@ def known(ask: Callable[[], Said]) -> Said:
 
 
 @pytest.fixture
-def slow(monkeypatch: pytest.MonkeyPatch) -> Iterator[Slow]:
-    stand_in = Slow()
+def slow(monkeypatch: pytest.MonkeyPatch) -> Iterator[SlowRemedies]:
+    stand_in = SlowRemedies()
     monkeypatch.setattr(background, "remedies", stand_in)
     monkeypatch.setattr(background, "_WAIT_S", 0.05)
     yield stand_in
@@ -85,7 +85,7 @@ def test_remedies_that_are_computed_quickly_are_returned_at_once_and_recomputed(
 
 
 def test_slow_remedies_are_reported_as_pending_to_every_request(
-    now: Snapshot, plan: Plan, slow: Slow
+    now: Snapshot, plan: Plan, slow: SlowRemedies
 ) -> None:
     ask = CachedRemedies(BackgroundWorker())
 
@@ -113,18 +113,18 @@ def test_a_failure_is_one_sentence(
 
 
 def test_a_page_is_shown_before_its_remedies_are_known(
-    looker: Looker, now: Snapshot, plan: Plan, slow: Slow
+    reader: DashboardReader, now: Snapshot, plan: Plan, slow: SlowRemedies
 ) -> None:
-    looker.sees(now, plan)
+    reader.sees(now, plan)
 
-    page = looker.page(f"/gangs/{TRAIN}", status=202)
+    page = reader.page(f"/gangs/{TRAIN}", status=202)
     assert TRYING[0] in page
     assert "What it needs" in page
     assert "data-unfinished" in page
-    looker.page("/gangs")
+    reader.page("/gangs")
 
     slow.may.set()
     assert slow.done.wait(PATIENCE_S)
-    page = known(lambda: looker.client.get(f"/gangs/{TRAIN}").text)
+    page = known(lambda: reader.client.get(f"/gangs/{TRAIN}").text)
     assert f"a larger cluster for {TRAIN}" in page
     assert "data-unfinished" not in page

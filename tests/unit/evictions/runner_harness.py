@@ -1,4 +1,4 @@
-"""Dispatch with everything around it recorded."""
+"""An `EvictionRunner` with doubles around it that record everything."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ OLD = gang("old", 2)
 
 
 @dataclass
-class Bench:
-    """Carries out what a test wants, as if a plan had said so."""
+class RunnerHarness:
+    """Sends the evictions a test wants, as if a plan contained them."""
 
     dry_run: bool = False
     min_run_s: float = 0.0
@@ -34,61 +34,61 @@ class Bench:
     journal: GangHistory = field(default_factory=GangHistory)
     metrics: Metrics = field(default_factory=Metrics)
     clock: VirtualClock = field(default_factory=VirtualClock)
-    pokes: int = 0
-    #: Of every gang, how it is while a plan is carried out, if not as the plan has seen it.
-    meanwhile: Mapping[GangKey, Gang] = field(default_factory=dict)
-    #: Who is on the way to a node just then.
+    plan_requests: int = 0
+    #: The current state of gangs that differ from the snapshot of the plan.
+    current: Mapping[GangKey, Gang] = field(default_factory=dict)
+    #: Pods with a bind in flight.
     sent: frozenset[PodUid] = frozenset()
 
     def __post_init__(self) -> None:
         self._seen: Mapping[GangKey, Gang] = {}
-        self.goodbyes = PendingEvictions(self)
-        self.dispatch = EvictionRunner(
+        self.pending = PendingEvictions(self)
+        self.runner = EvictionRunner(
             evictor=self.evictor,
             events=self.announcer,
             journal=self.journal,
             metrics=self.metrics,
             clock=self.clock,
             backoff=EvictionBackoff(min_run_s=self.min_run_s, rerun_s=60),
-            pending=self.goodbyes,
+            pending=self.pending,
             dry_run=self.dry_run,
         )
-        self.dispatch.on_objection(self._poke)
+        self.runner.on_objection(self._count_plan_request)
 
-    def _poke(self) -> None:
-        self.pokes += 1
+    def _count_plan_request(self) -> None:
+        self.plan_requests += 1
 
     def pods_of(self, key: GangKey) -> Sequence[Pod]:
-        return {**self._seen, **self.meanwhile}[key].pods
+        return {**self._seen, **self.current}[key].pods
 
     def on_nodes(self, key: GangKey) -> Set[PodUid]:
         return self.sent | {each.uid for each in self.pods_of(key) if each.status in SCHEDULED_SET}
 
-    def carry_out(self, *gangs: Gang, wanted: list[Eviction], **seen: Any) -> Snapshot:
+    def run(self, *gangs: Gang, wanted: list[Eviction], **seen: Any) -> Snapshot:
         now = snapshot(*gangs, now=self.clock.now(), **seen)
         self._seen = now.gangs
-        self.dispatch.send(now, Plan(evictions=tuple(wanted)))
+        self.runner.send(now, Plan(evictions=tuple(wanted)))
         return now
 
-    def going(self, gang: Gang) -> list[str]:
-        """Name the members of a gang on whom nobody counts any more."""
+    def leaving_members(self, gang: Gang) -> list[str]:
+        """Return the names of the members that count as leaving."""
         pods = {each.uid: each for each in gang.pods}
-        return sorted(each.name for each in self.goodbyes.pods(gang.key, pods))
+        return sorted(each.name for each in self.pending.pods(gang.key, pods))
 
     def counted(self, action: str, outcome: str) -> float:
         return self.metrics.evictions.labels(action, outcome)._value.get()
 
     def protected(self, *gangs: Gang, **facts: Any) -> set[str]:
-        """Name the pods that are left alone now."""
+        """Return the names of the protected pods."""
         seen = snapshot(*gangs, now=self.clock.now(), **facts)
-        return {uid.removeprefix("a-") for uid in self.dispatch.protect(seen).protected}
+        return {uid.removeprefix("a-") for uid in self.runner.protect(seen).protected}
 
-    def stories(self, key: str, word: str) -> list[str]:
-        """Give what was told of a gang under one word."""
+    def history_texts(self, key: str, word: str) -> list[str]:
+        """Return the texts of a gang's history lines with this word."""
         return [line.text for line in self.journal.story(GangKey(key)) if line.word == word]
 
 
 def without(victim: Gang, gone: Iterable[str]) -> Gang:
-    """Give a gang of which some members are gone."""
+    """Return the gang without some of its members."""
     left = [pod for pod in victim.pods if pod.name not in set(gone)]
     return gang(victim.group.name, left, min_member=victim.group.min_member)
