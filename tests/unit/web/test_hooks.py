@@ -163,13 +163,6 @@ def test_an_invalid_body_gets_200_with_an_error(call: HookCall, verb: str, body:
     assert "%" not in reply.json["Error"]
 
 
-def test_a_body_over_the_limit_gets_an_error_that_kube_scheduler_shows(call: HookCall) -> None:
-    reply = call("filter", b" " * (4 * 1024 * 1024 + 1))
-
-    assert reply.status == 200
-    assert "bytes" in reply.json["Error"]
-
-
 def test_a_large_pod_is_accepted(world: World, call: HookCall) -> None:
     pod = world.pod("web")
     pod["metadata"]["annotations"]["padding"] = "x" * 1_400_000
