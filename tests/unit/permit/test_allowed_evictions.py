@@ -16,7 +16,7 @@ from extender.permit.messages import Cause
 from extender.ports import BindOutcome, BindResult
 from tests.doubles import Call
 
-from .test_mirror import GANG, Scene, pod
+from .test_cache_facts import GANG, Scene, pod
 from .world import a_gang_of, bound_uids
 
 BOSS = Membership(key=GangKey("team/boss"), named=False)

@@ -10,7 +10,7 @@ from extender.permit.messages import Bind, Cause, MarkWaiting, Release
 from extender.reservations.wakeups import FilterResults
 from tests.doubles import Call
 
-from .test_mirror import GANG, MEMBER, SINGLE, Scene, pod
+from .test_cache_facts import GANG, MEMBER, SINGLE, Scene, pod
 from .world import a_gang_of
 
 

@@ -13,7 +13,7 @@ from tests import builders
 from tests.doubles import Call
 from tests.unit.reservations.world import World
 
-from .test_mirror import Scene, pod
+from .test_cache_facts import Scene, pod
 from .world import GANG, a_gang_of, bound_uids
 
 

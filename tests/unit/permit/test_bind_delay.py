@@ -15,7 +15,7 @@ from extender.ports import BindOrder
 from extender.sim.clock import VirtualClock
 from tests.doubles import Call
 
-from .test_mirror import Scene, pod
+from .test_cache_facts import Scene, pod
 
 SHAPE = Shape(requests=Resources({"cpu": 1000, "pods": 1}))
 MOMENT_S = 0.3

@@ -1,12 +1,15 @@
-"""How many more pods a node takes, where host ports are taken and promised by the hundred."""
+"""The capacity that nodes and queues have left, with many host ports and terminating pods."""
 
 from __future__ import annotations
 
-from extender.model.gang import GangKey
-from extender.model.pod import HostPort, Shape
+from extender.model.gang import GangKey, Membership
+from extender.model.pod import HostPort, Shape, Status
+from extender.model.queue import Namespace, Queue
 from extender.reservations.capacity import NodeCapacity
-from tests.builders import cache, node, pod, seen, shape, uid
+from tests.builders import amounts, cache, node, pod, seen, shape, uid
 from tests.steps import steps
+
+from .world import NODES, World
 
 
 def ported(first: int, count: int) -> Shape:
@@ -34,3 +37,19 @@ def test_asking_for_ports_does_not_compare_each_with_each() -> None:
     room = NodeCapacity(made)
 
     assert steps(lambda: room.slots("n", ported(3000, 400))) < 20 * 400
+
+
+HOME = (Namespace(name="a", queue="home"), Queue(name="home", capability=amounts(cpu=1)))
+
+
+def test_an_ordinary_pod_waits_until_the_one_it_follows_is_gone() -> None:
+    world = World(*HOME, seen("old", "", on=NODES[0], status=Status.RELEASING))
+    world.turn()
+    member = Membership(key=GangKey("a/pod:new"))
+
+    refused = world.gate.filter(pod("new"), member, NODES)
+    world.lose_pod("old")
+    world.turn()
+
+    assert not refused.nodes
+    assert world.gate.filter(pod("new"), member, NODES).nodes
