@@ -65,14 +65,14 @@ def broken(world: World, rule: str, by: Callable[[], object] = lambda: None) -> 
     assert found.value.rule == rule
 
 
-def test_more_promised_on_a_node_than_it_has(world: World) -> None:
+def test_more_reserved_on_a_node_than_it_has(world: World) -> None:
     world.create_gang("train", 2, cpu=4)
 
     broken(world, "room", lambda: promise(world, place("train-0", "train", cpu=4),
                                           place("train-1", "train", cpu=4)))  # fmt: skip
 
 
-def test_a_promise_beside_a_running_pod_that_needs_the_same_room(world: World) -> None:
+def test_a_reservation_of_capacity_that_a_running_pod_uses(world: World) -> None:
     world.create_pod("old", cpu=4)
     send(world, ("old", "n1"))
     world.create_pod("web")
@@ -80,7 +80,7 @@ def test_a_promise_beside_a_running_pod_that_needs_the_same_room(world: World) -
     broken(world, "room", lambda: promise(world, place("web", "pod:web")))
 
 
-def test_a_promise_beside_a_binding_under_way(world: World) -> None:
+def test_a_reservation_of_capacity_of_a_binding_in_flight(world: World) -> None:
     world.api.answers_at_once = False
     world.create_pod("old", cpu=4)
     send(world, ("old", "n1"))
@@ -89,7 +89,7 @@ def test_a_promise_beside_a_binding_under_way(world: World) -> None:
     broken(world, "room", lambda: promise(world, place("web", "pod:web")))
 
 
-def test_a_node_that_shrinks_under_its_pods_is_nobodys_fault(world: World) -> None:
+def test_a_node_that_shrinks_below_its_pods_is_no_breach(world: World) -> None:
     world.create_pod("old", cpu=4)
     send(world, ("old", "n1"))
 
@@ -99,7 +99,7 @@ def test_a_node_that_shrinks_under_its_pods_is_nobodys_fault(world: World) -> No
     world.referee.check()
 
 
-def test_a_promise_on_a_node_that_is_known_to_have_shrunk(world: World) -> None:
+def test_a_reservation_on_a_node_that_is_known_to_have_shrunk(world: World) -> None:
     world.create_pod("web", cpu=4)
     world.shrink("n1", cpu=1)
     promised = place("web", "pod:web", cpu=4)
@@ -140,7 +140,7 @@ def test_an_ancestor_above_its_ceiling(world: World) -> None:
     broken(world, "ceiling", lambda: promise(world, place("train-0", "train", cpu=2)))
 
 
-def test_room_that_another_queue_is_guaranteed(world: World) -> None:
+def test_use_of_capacity_guaranteed_to_another_queue(world: World) -> None:
     world.create_queue("greedy")
     world.create_queue("poor", guarantee=amounts(cpu=6))
     world.create_gang("train", 1, cpu=4, queue="greedy")
@@ -160,7 +160,7 @@ def test_a_namespace_above_what_it_may_have_of_a_queue(world: World) -> None:
     broken(world, "ceiling", lambda: promise(world, place("train-0", "train", cpu=2)))
 
 
-def test_room_that_another_namespace_has_at_least(world: World) -> None:
+def test_use_of_capacity_guaranteed_to_another_namespace(world: World) -> None:
     world.create_queue("q")
     world.api.put(
         Namespace(
@@ -172,7 +172,7 @@ def test_room_that_another_namespace_has_at_least(world: World) -> None:
     broken(world, "guarantee", lambda: promise(world, place("train-0", "train", cpu=4)))
 
 
-def test_a_promise_for_a_pod_that_is_gone(world: World) -> None:
+def test_a_reservation_for_a_deleted_pod(world: World) -> None:
     world.create_pod("web")
     promise(world, place("web", "pod:web"))
     world.delete_pod("web")
@@ -189,7 +189,7 @@ def test_a_placeholder_of_a_gang_without_members(world: World) -> None:
     broken(world, "owner", lambda: world.advance(6, busy=False))
 
 
-def test_a_promise_for_a_gang_that_is_gone(world: World) -> None:
+def test_a_reservation_for_a_deleted_gang(world: World) -> None:
     world.create_gang("train", 2)
     promise(world, place("train-0", "train"))
     world.delete_group("train")
@@ -198,14 +198,14 @@ def test_a_promise_for_a_gang_that_is_gone(world: World) -> None:
     broken(world, "owner", lambda: world.advance(31, busy=False))
 
 
-def test_a_parked_pod_with_a_place_that_nobody_wakes(world: World) -> None:
+def test_an_unschedulable_pod_with_a_reservation_that_is_not_woken(world: World) -> None:
     _park(world)
     promise(world, place("train-0", "train"))
 
     broken(world, "awake", lambda: world.advance(2, busy=False))
 
 
-def test_a_parked_pod_with_a_place_that_was_woken_in_time(world: World) -> None:
+def test_an_unschedulable_pod_with_a_reservation_that_was_woken_in_time(world: World) -> None:
     _park(world)
     promise(world, place("train-0", "train"))
     world.referee.check()
@@ -228,7 +228,7 @@ def test_a_wake_up_before_the_refusal_does_not_count(world: World) -> None:
     broken(world, "awake", lambda: world.advance(2, busy=False))
 
 
-def test_a_member_in_prebind_whose_place_falls_while_its_siblings_are_held(world: World) -> None:
+def test_a_member_in_prebind_whose_reservation_ends_while_other_binds_wait(world: World) -> None:
     plant(world, filter=lambda pod, member, offered, _: Filtered(offered))
     plant(world, bind=lambda order, answer: 7)
     world.create_gang("train", 2)
@@ -266,7 +266,7 @@ def test_an_ordinary_binding_to_a_node_that_is_too_small_by_now(world: World) ->
     broken(world, "node", lambda: send(world, ("web", "n1")))
 
 
-def test_a_binding_of_a_gang_that_is_not_whole(world: World) -> None:
+def test_a_binding_of_an_incomplete_gang(world: World) -> None:
     world.create_gang("train", 2)
 
     broken(world, "whole", lambda: send(world, ("train-0", "n1")))
@@ -279,7 +279,7 @@ def test_a_gang_that_stays_bound_in_part(world: World) -> None:
     broken(world, "partial", lambda: world.advance(16, busy=False))
 
 
-def test_an_offer_that_costs_a_gang_a_good_place(world: World) -> None:
+def test_an_offer_that_ends_a_good_reservation_of_a_gang(world: World) -> None:
     world.create_gang("train", 2)
     promise(world, place("train-0", "train"), place("train-1", "train", "n2"))
     _refuse_everybody(world, then=lambda: promise(world))
@@ -297,7 +297,7 @@ def test_an_answer_with_a_node_that_was_not_offered(world: World) -> None:
     broken(world, "subset", lambda: world.filter(world.api.pods[uid("web")].pod, member, ["n1"]))
 
 
-def test_an_ordinary_pod_that_is_refused_though_nobody_minds(world: World) -> None:
+def test_an_ordinary_pod_that_is_refused_without_a_reason(world: World) -> None:
     _refuse_everybody(world)
     world.make_pass()
     world.create_pod("web")
@@ -306,7 +306,7 @@ def test_an_ordinary_pod_that_is_refused_though_nobody_minds(world: World) -> No
     broken(world, "refusal", world.schedule)
 
 
-def test_an_ordinary_pod_that_is_refused_because_somebody_waits(world: World) -> None:
+def test_an_ordinary_pod_that_is_refused_because_a_gang_waits(world: World) -> None:
     _refuse_everybody(world)
     world.make_pass()
     world.create_gang("train", 2)
@@ -324,7 +324,7 @@ def test_success_without_a_binding(world: World) -> None:
     broken(world, "success", lambda: world.bind(order, lambda error: None))
 
 
-def test_a_pass_that_was_asked_for_and_never_made(world: World) -> None:
+def test_a_requested_cycle_that_never_runs(world: World) -> None:
     plant(world, tick=lambda: None)
 
     broken(world, "pass", lambda: (world.ask_for_a_pass(), world.advance(2, busy=False)))
@@ -354,7 +354,7 @@ def test_a_gang_that_does_not_fit_may_wait(world: World, size: int) -> None:
     world.referee.check_everything_that_fits_has_started()
 
 
-def test_whoever_waits_while_a_node_has_more_pods_than_room_may_have_to(world: World) -> None:
+def test_a_gang_may_wait_while_a_node_has_more_pods_than_capacity(world: World) -> None:
     # The queue uses all that the nodes have together, and so has all it deserves.
     for number in range(4):
         world.create_pod(f"old-{number}")
@@ -365,7 +365,7 @@ def test_whoever_waits_while_a_node_has_more_pods_than_room_may_have_to(world: W
     world.referee.check_everything_that_fits_has_started()
 
 
-def test_rules_that_are_not_looked_at_stay_quiet(world: World) -> None:
+def test_rules_that_are_not_checked_report_no_breach(world: World) -> None:
     world.referee.ignored = frozenset({"whole"})
     world.create_gang("train", 2)
 

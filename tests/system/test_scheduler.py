@@ -79,7 +79,7 @@ def refused(stage: Stage, ways: SchedulerOptions) -> tuple[World, Scripted]:
     return world, extender
 
 
-def test_only_nodes_with_room_in_its_own_eyes_are_offered(stage: Stage) -> None:
+def test_only_nodes_with_capacity_by_its_own_count_are_offered(stage: Stage) -> None:
     world, extender = stage()
     ask(world, "a", "b", "c", cpu=4)
 
@@ -105,7 +105,7 @@ def test_the_nominated_node_is_offered_alone_and_then_all_of_them(stage: Stage) 
     assert [offer for _, offer in extender.offers] == [["n2"], ["n1", "n2"]]
 
 
-def test_room_on_a_node_is_kept_for_those_nominated_to_it(stage: Stage) -> None:
+def test_capacity_of_a_node_is_kept_for_pods_nominated_to_it(stage: Stage) -> None:
     world, extender = stage()
     world.create_pod("big", cpu=4)
     world.api.wake([WakeOrder(uid=uid("big"), namespace="a", name="big", node="n1")])
@@ -116,7 +116,7 @@ def test_room_on_a_node_is_kept_for_those_nominated_to_it(stage: Stage) -> None:
     assert extender.offers == [("web", ["n2"])]
 
 
-def test_a_pod_with_scheduling_gates_is_not_looked_at_before_they_are_gone(stage: Stage) -> None:
+def test_a_pod_with_scheduling_gates_is_not_tried_before_they_are_removed(stage: Stage) -> None:
     world, extender = stage()
     world.create_pod("web", gated=True)
     world.scheduler_hears()
@@ -131,7 +131,9 @@ def test_a_pod_with_scheduling_gates_is_not_looked_at_before_they_are_gone(stage
 
 
 @pytest.mark.parametrize("hints", [True, False])
-def test_a_refused_pod_sleeps_until_our_patch_wakes_it(stage: Stage, hints: bool) -> None:
+def test_a_refused_pod_is_not_retried_until_the_extenders_patch_wakes_it(
+    stage: Stage, hints: bool
+) -> None:
     world, extender = refused(stage, SchedulerOptions(hints=hints))
     assert not world.scheduler.schedule()
 
@@ -155,7 +157,7 @@ def test_a_running_pod_that_changes_wakes_refused_ones_only_with_queueing_hints(
     assert (uid("web") in world.scheduler.active) is hints
 
 
-def test_a_sibling_that_is_created_wakes_nobody(stage: Stage) -> None:
+def test_a_created_member_wakes_no_refused_pod(stage: Stage) -> None:
     world, _ = refused(stage, SchedulerOptions())
     world.create_pod("other")
     world.scheduler_hears()
@@ -164,7 +166,7 @@ def test_a_sibling_that_is_created_wakes_nobody(stage: Stage) -> None:
 
 
 @pytest.mark.parametrize(("hints", "questions"), [(True, 2), (False, 1)])
-def test_its_own_condition_brings_a_second_question_with_queueing_hints(
+def test_its_own_condition_causes_a_second_try_with_queueing_hints(
     stage: Stage, hints: bool, questions: int
 ) -> None:
     world, extender = stage(SchedulerOptions(hints=hints))
@@ -177,7 +179,7 @@ def test_its_own_condition_brings_a_second_question_with_queueing_hints(
     assert len(extender.offers) == questions
 
 
-def test_bind_calls_wait_beside_each_other_and_for_their_volumes(stage: Stage) -> None:
+def test_bind_calls_run_concurrently_and_wait_for_their_volumes(stage: Stage) -> None:
     world, _ = stage()
     world.scheduler.prebind_s["b"] = 5.0
     ask(world, "a", "b", "c")
@@ -187,7 +189,7 @@ def test_bind_calls_wait_beside_each_other_and_for_their_volumes(stage: Stage) -
     assert world.scheduler.ready_to_bind == [uid("a"), uid("b"), uid("c")]
 
 
-def test_a_failed_bind_is_forgotten_and_comes_back_after_longer_pauses(stage: Stage) -> None:
+def test_a_failed_bind_is_forgotten_and_retried_after_growing_pauses(stage: Stage) -> None:
     world, extender = stage()
     ask(world, "web")
     for pause_s in (1, 2, 4, 8, 10, 10):
@@ -202,7 +204,7 @@ def test_a_failed_bind_is_forgotten_and_comes_back_after_longer_pauses(stage: St
         assert world.scheduler.schedule()
 
 
-def test_it_hangs_up_when_a_bind_takes_too_long(stage: Stage) -> None:
+def test_it_disconnects_when_a_bind_takes_too_long(stage: Stage) -> None:
     world, extender = stage()
     ask(world, "web")
     world.scheduler.send_bind(uid("web"))
@@ -229,7 +231,7 @@ def test_a_bound_pod_is_assumed_until_its_watch_shows_it(stage: Stage) -> None:
     assert len(extender.offers) == ask_before, "the room is still taken"
 
 
-def test_a_restart_forgets_what_was_assumed_and_hangs_up(stage: Stage) -> None:
+def test_a_restart_forgets_assumed_pods_and_disconnects(stage: Stage) -> None:
     world, extender = stage()
     ask(world, "a", "b")
     world.scheduler.send_bind(uid("a"))

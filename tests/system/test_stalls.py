@@ -57,7 +57,7 @@ def take_effect(world: World, count: int) -> None:
 
 @pytest.mark.parametrize("seconds", [10, 30])
 @pytest.mark.parametrize("applied", [0, 7], ids=["nothing was bound", "some were bound unheard"])
-def test_gangs_outlast_an_api_server_that_stands_still(
+def test_gangs_start_after_a_short_stall_of_the_api_server(
     make_world: MakeWorld, seconds: int, applied: int
 ) -> None:
     world = gangs_at_the_moment_of_binding(make_world)
@@ -75,7 +75,7 @@ def test_gangs_outlast_an_api_server_that_stands_still(
     assert not any(told), "every bind that happened was told as such"
 
 
-def test_gangs_that_an_api_server_outlasts_start_whole_when_it_is_back(
+def test_gangs_whose_calls_time_out_during_a_stall_start_whole_after_it(
     make_world: MakeWorld,
 ) -> None:
     world = gangs_at_the_moment_of_binding(make_world)
@@ -90,7 +90,7 @@ def test_gangs_that_an_api_server_outlasts_start_whole_when_it_is_back(
     assert len(world.running()) == len(GANGS) * SIZE
 
 
-def test_members_bound_unheard_by_an_api_server_that_was_outlasted_are_joined_by_the_rest(
+def test_members_bound_unnoticed_during_a_stall_are_completed_by_the_rest(
     make_world: MakeWorld,
 ) -> None:
     world = gangs_at_the_moment_of_binding(make_world)

@@ -24,14 +24,14 @@ def test_work_goes_from_checkpoint_to_checkpoint() -> None:
     assert not steps.go_on()
 
 
-def test_others_pass_a_checkpoint_without_stopping() -> None:
+def test_other_threads_pass_a_checkpoint_without_stopping() -> None:
     steps = Stepwise(lambda: None)
     steps.checkpoint("not ours")
     steps.finish()
     assert steps.at == ""
 
 
-def test_what_fails_inside_fails_outside() -> None:
+def test_an_exception_of_the_work_is_raised_to_the_caller() -> None:
     def work() -> None:
         raise ZeroDivisionError
 
@@ -39,7 +39,7 @@ def test_what_fails_inside_fails_outside() -> None:
         Stepwise(work).go_on()
 
 
-def test_abandoned_work_ends_where_it_stands() -> None:
+def test_abandoned_work_ends_at_its_checkpoint() -> None:
     done: list[str] = []
 
     def work() -> None:

@@ -43,7 +43,7 @@ def test_a_gang_that_fits_runs_at_once(make_world: MakeWorld) -> None:
     assert len(world.running("train")) == 4
 
 
-def test_a_gang_that_waits_for_room_runs_when_it_comes_free(make_world: MakeWorld) -> None:
+def test_a_gang_that_waits_for_capacity_runs_when_it_is_free(make_world: MakeWorld) -> None:
     world = make_world(DEAF, n1=4)
     world.create_pod("old", cpu=4)
     world.advance(1)
@@ -60,7 +60,7 @@ def test_a_gang_that_waits_for_room_runs_when_it_comes_free(make_world: MakeWorl
 # ── wake-ups and passes ───────────────────────────────────────────────────────────────────────
 
 
-def test_a_member_that_is_refused_while_its_ticket_is_published_is_woken(
+def test_a_member_that_is_refused_while_its_reservation_is_made_is_woken(
     make_world: MakeWorld,
 ) -> None:
     world = make_world(DEAF, n1=4)
@@ -83,7 +83,7 @@ def test_a_member_that_is_refused_while_its_ticket_is_published_is_woken(
     assert len(world.running("train")) == 2
 
 
-def test_a_member_of_whose_refusal_we_hear_after_its_ticket_was_made_is_woken(
+def test_a_member_whose_refusal_is_seen_after_its_reservation_was_made_is_woken(
     make_world: MakeWorld,
 ) -> None:
     world = make_world(DEAF, n1=4)
@@ -103,7 +103,7 @@ def test_a_member_of_whose_refusal_we_hear_after_its_ticket_was_made_is_woken(
     assert len(world.running("train")) == 2
 
 
-def test_an_ordinary_pod_that_fits_nowhere_keeps_its_queue_from_nobody_else(
+def test_an_ordinary_pod_that_fits_nowhere_does_not_block_its_queue(
     make_world: MakeWorld,
 ) -> None:
     world = make_world(n1=4)
@@ -121,7 +121,7 @@ def test_an_ordinary_pod_that_fits_nowhere_keeps_its_queue_from_nobody_else(
     assert len(world.running("train")) == 2
 
 
-def test_whoever_asks_for_a_pass_gets_one(make_world: MakeWorld) -> None:
+def test_a_requested_cycle_runs(make_world: MakeWorld) -> None:
     world = make_world(n1=4)
     passes = world.system.passes
 
@@ -134,7 +134,7 @@ def test_whoever_asks_for_a_pass_gets_one(make_world: MakeWorld) -> None:
 # ── offers that miss the reserved node ────────────────────────────────────────────────────────
 
 
-def test_a_stale_nomination_costs_no_gang_its_places(make_world: MakeWorld) -> None:
+def test_a_stale_nomination_ends_no_reservation_of_a_gang(make_world: MakeWorld) -> None:
     world = make_world(SchedulerOptions(clears_nominations=False), n1=4, n2=4)
     world.create_gang("train", 2, cpu=4)
     world.extender_hears()
@@ -150,7 +150,9 @@ def test_a_stale_nomination_costs_no_gang_its_places(make_world: MakeWorld) -> N
     assert len(world.running("train")) == 2
 
 
-def test_offers_of_a_few_nodes_at_a_time_cost_no_gang_its_places(make_world: MakeWorld) -> None:
+def test_offers_of_a_few_nodes_at_a_time_end_no_reservation_of_a_gang(
+    make_world: MakeWorld,
+) -> None:
     names = [f"n{number:02d}" for number in range(12)]
     world = make_world(SchedulerOptions(sample=3), **dict.fromkeys(names, 4))
     gangs = ("red", "green", "blue")
@@ -173,7 +175,7 @@ def test_offers_of_a_few_nodes_at_a_time_cost_no_gang_its_places(make_world: Mak
 # ── ordinary pods beside gangs ────────────────────────────────────────────────────────────────
 
 
-def test_two_ordinary_pods_on_their_way_do_not_take_the_slot_of_a_gang(
+def test_two_ordinary_pods_being_bound_do_not_take_the_capacity_of_a_gang(
     make_world: MakeWorld,
 ) -> None:
     world = make_world(n1=4)
@@ -194,7 +196,7 @@ def test_two_ordinary_pods_on_their_way_do_not_take_the_slot_of_a_gang(
     assert len(world.running()) == 4
 
 
-def test_a_plan_does_not_give_away_the_room_of_an_ordinary_pod_on_its_way(
+def test_a_plan_does_not_reserve_the_capacity_of_an_ordinary_pod_being_bound(
     make_world: MakeWorld,
 ) -> None:
     world = make_world(n1=4)
@@ -212,7 +214,7 @@ def test_a_plan_does_not_give_away_the_room_of_an_ordinary_pod_on_its_way(
     assert world.running() == {"web": "n1"} or len(world.running("train")) == 4
 
 
-def test_ordinary_pods_pass_while_a_gang_waits_for_gpus_that_are_all_taken(
+def test_ordinary_pods_are_admitted_while_a_gang_waits_for_gpus(
     make_world: MakeWorld,
 ) -> None:
     world = make_world(c1=8)
@@ -230,7 +232,7 @@ def test_ordinary_pods_pass_while_a_gang_waits_for_gpus_that_are_all_taken(
     assert world.answers[-1][1], world.refusals["web"]
 
 
-def test_ordinary_pods_pass_in_a_queue_that_may_have_no_gpu(make_world: MakeWorld) -> None:
+def test_ordinary_pods_are_admitted_in_a_queue_that_may_have_no_gpu(make_world: MakeWorld) -> None:
     world = make_world(c1=8)
     world.create_node("g1", cpu=8, gpu=2)
     world.create_queue("cpus", capability=amounts(cpu=8) + Resources({GPU: 0}))
@@ -248,7 +250,7 @@ def test_ordinary_pods_pass_in_a_queue_that_may_have_no_gpu(make_world: MakeWorl
 
 
 @pytest.mark.parametrize("only", ["n1", "n2"])
-def test_filter_and_plan_do_not_spend_the_same_rest_of_a_ceiling(
+def test_filter_and_plan_do_not_use_the_same_remainder_of_a_ceiling(
     make_world: MakeWorld, only: str
 ) -> None:
     world = make_world(n1=4, n2=4)
@@ -271,7 +273,7 @@ def test_filter_and_plan_do_not_spend_the_same_rest_of_a_ceiling(
     assert len(world.running()) == 1
 
 
-def test_filter_and_plan_do_not_spend_the_same_rest_of_a_parents_ceiling(
+def test_filter_and_plan_do_not_use_the_same_remainder_of_a_parents_ceiling(
     make_world: MakeWorld,
 ) -> None:
     world = make_world(policy=TREE, n1=4, n2=4)
@@ -293,7 +295,7 @@ def test_filter_and_plan_do_not_spend_the_same_rest_of_a_parents_ceiling(
     assert len(world.running()) == 2
 
 
-def test_ordinary_pods_of_two_queues_leave_a_third_what_it_is_guaranteed(
+def test_ordinary_pods_of_two_queues_leave_a_third_its_guarantee(
     make_world: MakeWorld,
 ) -> None:
     world = make_world(n1=10)
@@ -307,7 +309,7 @@ def test_ordinary_pods_of_two_queues_leave_a_third_what_it_is_guaranteed(
     assert len(world.running()) == 6
 
 
-def test_gangs_of_two_queues_leave_a_third_what_it_is_guaranteed(make_world: MakeWorld) -> None:
+def test_gangs_of_two_queues_leave_a_third_its_guarantee(make_world: MakeWorld) -> None:
     world = make_world(n1=10)
     _three_queues(world)
     for number in range(5):
@@ -321,7 +323,7 @@ def test_gangs_of_two_queues_leave_a_third_what_it_is_guaranteed(make_world: Mak
     assert len(world.running()) == 6
 
 
-def test_a_gang_let_in_by_filter_leaves_another_queue_what_it_is_guaranteed(
+def test_a_gang_admitted_by_filter_leaves_another_queue_its_guarantee(
     make_world: MakeWorld,
 ) -> None:
     world = make_world(n1=10)
@@ -358,7 +360,7 @@ def _three_queues(world: World) -> None:
 # ── time ──────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_a_wall_clock_set_back_keeps_no_gang_waiting_whose_ticket_lapsed(
+def test_a_wall_clock_set_back_does_not_delay_a_gang_whose_reservation_expired(
     make_world: MakeWorld,
 ) -> None:
     world = make_world(n1=4)
@@ -374,7 +376,7 @@ def test_a_wall_clock_set_back_keeps_no_gang_waiting_whose_ticket_lapsed(
     assert len(world.running("train")) == 2
 
 
-def test_a_wall_clock_set_back_keeps_no_gang_waiting_that_did_not_assemble(
+def test_a_wall_clock_set_back_does_not_delay_a_gang_that_did_not_assemble(
     make_world: MakeWorld,
 ) -> None:
     world = make_world(n1=4)
@@ -391,7 +393,7 @@ def test_a_wall_clock_set_back_keeps_no_gang_waiting_that_did_not_assemble(
     assert len(world.running("train")) == 2
 
 
-def test_a_member_busy_with_its_volumes_keeps_its_place_while_its_siblings_are_held(
+def test_a_member_busy_with_its_volumes_keeps_its_reservation_while_other_binds_wait(
     make_world: MakeWorld,
 ) -> None:
     world = make_world(n1=4)
@@ -403,7 +405,7 @@ def test_a_member_busy_with_its_volumes_keeps_its_place_while_its_siblings_are_h
     assert len(world.running("train")) == 2
 
 
-def test_a_bind_that_comes_after_its_place_was_given_up_takes_nobodys_room(
+def test_a_bind_after_its_reservation_expired_takes_no_reserved_capacity(
     make_world: MakeWorld,
 ) -> None:
     world = make_world(n1=4)
@@ -420,7 +422,7 @@ def test_a_bind_that_comes_after_its_place_was_given_up_takes_nobodys_room(
     assert len(world.running()) == 1
 
 
-def test_a_gang_that_is_deleted_while_its_ticket_is_made_gets_no_room(
+def test_a_gang_that_is_deleted_while_it_is_planned_gets_no_reservation(
     make_world: MakeWorld,
 ) -> None:
     world = make_world(n1=4)
@@ -440,7 +442,7 @@ def test_a_gang_that_is_deleted_while_its_ticket_is_made_gets_no_room(
 
 
 @pytest.mark.parametrize("clears", [True, False], ids=["cleared", "left to us"])
-def test_a_gang_with_bad_volumes_bars_no_node_to_others_of_its_size(
+def test_a_gang_with_bad_volumes_excludes_no_node_for_others_of_its_size(
     make_world: MakeWorld, clears: bool
 ) -> None:
     # Where kube-scheduler leaves the nomination of a refused pod alone, it keeps the room free
@@ -455,7 +457,7 @@ def test_a_gang_with_bad_volumes_bars_no_node_to_others_of_its_size(
     assert len(world.running("good")) == 2
 
 
-def test_what_was_wrong_with_a_gang_is_forgotten_with_it(make_world: MakeWorld) -> None:
+def test_the_rejected_nodes_of_a_gang_are_forgotten_with_it(make_world: MakeWorld) -> None:
     world = make_world(n1=4, n2=4)
     _a_gang_that_fits_nowhere(world)
     world.advance(40)
@@ -477,7 +479,7 @@ def _a_gang_that_fits_nowhere(world: World) -> None:
 # ── nodes that change while a gang is held ────────────────────────────────────────────────────
 
 
-def test_a_taint_is_seen_before_the_bindings_go_out(make_world: MakeWorld) -> None:
+def test_a_taint_is_noticed_before_the_bindings_are_sent(make_world: MakeWorld) -> None:
     world = make_world(n1=2, n2=2)
     node = _held_on(world)
     world.taint(node)
@@ -488,7 +490,7 @@ def test_a_taint_is_seen_before_the_bindings_go_out(make_world: MakeWorld) -> No
     assert node not in world.running("train").values()
 
 
-def test_a_node_that_shrank_is_seen_before_the_bindings_go_out(make_world: MakeWorld) -> None:
+def test_a_node_that_shrank_is_noticed_before_the_bindings_are_sent(make_world: MakeWorld) -> None:
     world = make_world(n1=2, n2=2)
     node = _held_on(world)
     world.shrink(node, cpu=1)
@@ -512,7 +514,7 @@ def _held_on(world: World) -> str:
 # ── found by the machine ──────────────────────────────────────────────────────────────────────
 
 
-def test_a_pass_counts_pods_that_only_filter_has_seen(make_world: MakeWorld) -> None:
+def test_a_cycle_counts_pods_known_only_from_filter(make_world: MakeWorld) -> None:
     world = make_world(n1=10)
     world.create_queue("q", capability=amounts(cpu=4))
     world.all_hear()
@@ -533,7 +535,7 @@ def test_a_pass_counts_pods_that_only_filter_has_seen(make_world: MakeWorld) -> 
 
 
 @pytest.mark.parametrize("ways", [FULL, DEAF])
-def test_an_ordinary_pod_that_fits_nowhere_keeps_no_other_from_its_slot(
+def test_an_ordinary_pod_that_fits_nowhere_does_not_block_another(
     make_world: MakeWorld, ways: SchedulerOptions
 ) -> None:
     world = make_world(ways, n1=2)
@@ -551,7 +553,7 @@ def test_an_ordinary_pod_that_fits_nowhere_keeps_no_other_from_its_slot(
     assert world.running() == {"a": "n1", "b": "n1"}
 
 
-def test_ordinary_pods_for_which_the_plan_has_room_do_not_wait_for_the_slow_look(
+def test_ordinary_pods_that_fit_the_plan_do_not_wait_for_the_periodic_cycle(
     make_world: MakeWorld,
 ) -> None:
     world = make_world(DEAF, n1=2)
@@ -566,7 +568,9 @@ def test_ordinary_pods_for_which_the_plan_has_room_do_not_wait_for_the_slow_look
     assert len(world.running()) == 2
 
 
-def test_the_room_of_a_gang_whose_group_is_deleted_is_given_back(make_world: MakeWorld) -> None:
+def test_the_reservations_of_a_gang_whose_group_is_deleted_are_released(
+    make_world: MakeWorld,
+) -> None:
     world = make_world(n1=4)
     world.create_gang("train", 4)
     world.all_hear()
@@ -578,7 +582,7 @@ def test_the_room_of_a_gang_whose_group_is_deleted_is_given_back(make_world: Mak
     assert not world.places("train")
 
 
-def test_a_member_that_passed_and_was_found_no_node_after_all_is_woken(
+def test_an_admitted_member_for_which_no_node_was_found_is_woken(
     make_world: MakeWorld,
 ) -> None:
     world = make_world(DEAF, n1=4)
@@ -597,7 +601,9 @@ def test_a_member_that_passed_and_was_found_no_node_after_all_is_woken(
     assert len(world.running("train")) == 2
 
 
-def test_room_of_a_binding_without_an_answer_is_given_to_nobody(make_world: MakeWorld) -> None:
+def test_the_capacity_of_a_binding_without_an_answer_is_not_reserved_again(
+    make_world: MakeWorld,
+) -> None:
     world = make_world(n1=1)
     world.create_pod("a")
     world.create_pod("b")
@@ -616,7 +622,7 @@ def test_room_of_a_binding_without_an_answer_is_given_to_nobody(make_world: Make
     assert world.running() == {"a": "n1"}
 
 
-def test_a_bind_after_its_promise_lapsed_counts_in_its_queue_at_once(
+def test_a_bind_after_its_reservation_expired_counts_in_its_queue_at_once(
     make_world: MakeWorld,
 ) -> None:
     world = make_world(n1=4)
@@ -645,7 +651,7 @@ def test_a_bind_after_its_promise_lapsed_counts_in_its_queue_at_once(
     [{"exempt": True}, {"priority_class": "system-node-critical"}],
     ids=["namespace", "critical"],
 )
-def test_an_exempt_pod_takes_room_that_is_kept_for_a_gang_that_has_waited_long(
+def test_an_exempt_pod_uses_the_backfill_reservation_of_a_starving_gang(
     make_world: MakeWorld, exempt: dict[str, object]
 ) -> None:
     world = make_world(n1=4, n2=4)
@@ -744,7 +750,7 @@ def test_an_idle_cluster_is_not_taken_for_a_dead_scheduler(make_world: MakeWorld
 
 
 @pytest.mark.parametrize("ways", [FULL, DEAF, SchedulerOptions(clears_nominations=False)], ids=str)
-def test_a_scheduler_that_has_nothing_to_ask_in_a_full_cluster_is_heard_when_it_is_called(
+def test_a_scheduler_without_calls_in_a_full_cluster_is_heard_when_it_is_probed(
     make_world: MakeWorld, ways: SchedulerOptions
 ) -> None:
     world = make_world(ways, n1=4)
@@ -759,7 +765,7 @@ def test_a_scheduler_that_has_nothing_to_ask_in_a_full_cluster_is_heard_when_it_
 
 
 @pytest.mark.parametrize("ways", [FULL, DEAF, SchedulerOptions(clears_nominations=False)], ids=str)
-def test_gangs_that_waited_start_at_once_after_a_restart_of_ours(
+def test_waiting_gangs_start_at_once_after_a_restart_of_the_extender(
     make_world: MakeWorld, ways: SchedulerOptions
 ) -> None:
     world = make_world(ways, n1=4)
@@ -776,7 +782,7 @@ def test_gangs_that_waited_start_at_once_after_a_restart_of_ours(
     assert len(world.running("train")) == 2
 
 
-def test_a_gang_of_a_scheduler_that_does_not_exist_takes_no_room_from_others(
+def test_a_gang_of_a_scheduler_that_does_not_exist_takes_no_capacity_from_others(
     make_world: MakeWorld,
 ) -> None:
     world = make_world(n1=4)
@@ -794,7 +800,7 @@ def test_a_gang_of_a_scheduler_that_does_not_exist_takes_no_room_from_others(
 # ── cut short ─────────────────────────────────────────────────────────────────────────────────
 
 
-def test_what_a_predecessor_left_in_part_is_completed_before_whoever_waits(
+def test_a_partial_gang_of_an_earlier_term_is_completed_before_waiting_gangs(
     make_world: MakeWorld,
 ) -> None:
     """It died between two bindings; its successor finds one member of three on a node."""
@@ -814,7 +820,7 @@ def test_what_a_predecessor_left_in_part_is_completed_before_whoever_waits(
     assert not world.running("older")
 
 
-def test_nobody_who_asks_first_of_a_successor_takes_what_such_a_gang_lacks(
+def test_the_first_pod_to_ask_a_new_leader_takes_no_capacity_of_a_partial_gang(
     make_world: MakeWorld,
 ) -> None:
     """Nothing was heard of kube-scheduler yet: whoever asks is let in as a gang that arrives."""
@@ -837,7 +843,7 @@ def test_nobody_who_asks_first_of_a_successor_takes_what_such_a_gang_lacks(
 
 
 @pytest.mark.parametrize("when", ["before it passed", "after it passed"])
-def test_a_member_that_only_kube_scheduler_takes_to_be_there_makes_no_gang_whole(
+def test_a_deleted_member_that_kube_scheduler_still_sees_completes_no_gang(
     make_world: MakeWorld, when: str
 ) -> None:
     """It was deleted, and our watch is the quicker: its binding would find nobody."""

@@ -33,20 +33,20 @@ def test_a_complete_gang_gets_a_node_reserved_for_each_member() -> None:
     assert world.places().keys() == {"p0", "p1"}
 
 
-def test_only_members_that_kube_scheduler_has_put_aside_are_woken() -> None:
+def test_only_unschedulable_members_are_woken() -> None:
     world = World(*complete_gang())
     world.ask("p0")
 
     assert world.turn() == ["p0"]
 
 
-def test_a_pod_refused_before_our_time_is_known_by_its_condition_and_woken() -> None:
+def test_a_pod_refused_before_the_start_is_known_by_its_condition_and_woken() -> None:
     world = World(pod_group(), seen("p0", refusal="0/2 nodes are available"), seen("p1"))
 
     assert world.turn() == ["p0"]
 
 
-def test_nobody_is_woken_twice_for_one_ticket_unless_he_oversleeps() -> None:
+def test_a_pod_is_woken_again_for_one_reservation_only_if_it_does_not_come() -> None:
     world = World(*complete_gang())
     world.ask("p0")
 
@@ -55,7 +55,7 @@ def test_nobody_is_woken_twice_for_one_ticket_unless_he_oversleeps() -> None:
     assert world.turn(after_s=3) == ["p0"]
 
 
-def test_a_busy_kube_scheduler_is_not_pressed() -> None:
+def test_pods_are_not_woken_again_while_kube_scheduler_is_busy() -> None:
     world = World(*complete_gang())
     world.ask("p0")
     world.turn()
@@ -64,7 +64,7 @@ def test_a_busy_kube_scheduler_is_not_pressed() -> None:
     assert world.turn(after_s=5) == []
 
 
-def test_a_ticket_nobody_uses_is_given_back_and_its_gang_pauses_longer_each_time() -> None:
+def test_an_unused_reservation_expires_and_the_backoff_of_its_gang_grows() -> None:
     world = World(*complete_gang())
     world.turn()
     pauses = []
@@ -78,7 +78,7 @@ def test_a_ticket_nobody_uses_is_given_back_and_its_gang_pauses_longer_each_time
     assert pauses == [10, 20, 40]
 
 
-def test_a_pass_is_due_as_soon_as_a_gang_may_be_tried_again() -> None:
+def test_a_cycle_is_due_as_soon_as_the_backoff_of_a_gang_ends() -> None:
     world = World(*complete_gang())
     world.table.back_off(GANG, 3)
     world.turn()
@@ -90,7 +90,7 @@ def test_a_pass_is_due_as_soon_as_a_gang_may_be_tried_again() -> None:
     assert not world.cycle.is_due()
 
 
-def test_a_node_on_which_kube_scheduler_would_not_have_a_pod_is_not_tried_again_at_once() -> None:
+def test_a_node_that_kube_scheduler_rejected_is_not_tried_again_at_once() -> None:
     words = "0/2 nodes are available: volume node affinity conflict"
     world = World(pod_group(), seen("p0", refusal=words), seen("p1"))
     world.turn()
@@ -102,7 +102,7 @@ def test_a_node_on_which_kube_scheduler_would_not_have_a_pod_is_not_tried_again_
     assert set(world.places().values()) == {"n1", "n2"} - {first}
 
 
-def test_a_ticket_is_not_issued_into_room_that_was_taken_while_it_was_planned() -> None:
+def test_no_reservation_is_made_in_capacity_taken_while_the_plan_was_made() -> None:
     world = World(pod_group(), seen("p0", shape=BIG), seen("p1", shape=BIG))
 
     def plan_while_another_gang_arrives(snapshot: Snapshot) -> Plan:
@@ -118,7 +118,7 @@ def test_a_ticket_is_not_issued_into_room_that_was_taken_while_it_was_planned() 
     assert len(world.table.of_gang(GangKey("a/quick"))) == 4
 
 
-def test_a_gang_that_arrived_while_it_was_planned_keeps_the_places_it_took() -> None:
+def test_a_gang_that_arrived_while_it_was_planned_keeps_its_reservations() -> None:
     world = World(*complete_gang())
 
     def plan_while_it_arrives(snapshot: Snapshot) -> Plan:
@@ -133,7 +133,7 @@ def test_a_gang_that_arrived_while_it_was_planned_keeps_the_places_it_took() -> 
     assert len(world.table.of_gang(GANG)) == 2
 
 
-def test_members_refused_before_their_gang_was_let_in_are_woken() -> None:
+def test_members_refused_before_their_gang_was_admitted_are_woken() -> None:
     world = World(pod_group(min_member=3))
     world.see(seen("p0"))
     assert not world.ask("p0").nodes, "there is no plan yet"
@@ -143,13 +143,13 @@ def test_members_refused_before_their_gang_was_let_in_are_woken() -> None:
     assert world.turn() == ["p0"]
 
 
-def test_after_a_pass_hooks_have_the_interpreter_for_a_while() -> None:
+def test_a_pause_follows_each_cycle_so_that_hooks_can_run() -> None:
     assert rest(0.002) == pytest.approx(0.08)
     assert rest(0.1) == pytest.approx(0.25)
     assert rest(0.5) == pytest.approx(1.0)
 
 
-def test_but_for_a_shorter_one_while_a_gang_waits_for_the_next_plan_alone(
+def test_the_pause_is_shorter_while_a_gang_waits_only_for_the_next_plan(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     assert rest(0.005, SHORT_REST) == pytest.approx(0.02)
@@ -174,7 +174,7 @@ def test_but_for_a_shorter_one_while_a_gang_waits_for_the_next_plan_alone(
         world.cycle.stop()
 
 
-def test_a_pass_in_which_the_process_was_frozen_is_followed_by_the_next_at_once() -> None:
+def test_a_cycle_in_which_the_process_was_frozen_is_followed_by_the_next_at_once() -> None:
     world = World(*complete_gang())
     planned, again = threading.Event(), threading.Event()
 
@@ -195,7 +195,7 @@ def test_a_pass_in_which_the_process_was_frozen_is_followed_by_the_next_at_once(
         world.cycle.stop()
 
 
-def test_a_ticket_lasts_longer_while_kube_scheduler_works_through_its_queue() -> None:
+def test_a_reservation_lasts_longer_while_kube_scheduler_works_through_its_queue() -> None:
     world = World(*complete_gang())
     world.turn()
     world.is_busy = True
@@ -207,7 +207,7 @@ def test_a_ticket_lasts_longer_while_kube_scheduler_works_through_its_queue() ->
     assert not world.table.of_gang(GANG)
 
 
-def test_an_ordinary_pod_on_its_way_to_filter_is_left_alone() -> None:
+def test_a_new_ordinary_pod_on_its_way_to_filter_gets_no_reservation() -> None:
     world = World()
     world.see(seen("web", "", created=world.clock.now() + 1))
 
@@ -215,7 +215,7 @@ def test_an_ordinary_pod_on_its_way_to_filter_is_left_alone() -> None:
     assert world.table.of(uid("web")) is None
 
 
-def test_a_promise_survives_the_passes_until_the_pod_is_seen_on_its_node() -> None:
+def test_a_reservation_survives_cycles_until_the_pod_is_seen_on_its_node() -> None:
     world = World(*complete_gang())
     world.turn()
     world.table.advance(uid("p0"), Stage.BOUND)
@@ -228,7 +228,7 @@ def test_a_promise_survives_the_passes_until_the_pod_is_seen_on_its_node() -> No
     assert world.table.of(uid("p0")) is None
 
 
-def test_every_pass_is_acted_upon_and_told() -> None:
+def test_every_cycle_is_dispatched_and_reported() -> None:
     world = World(*complete_gang())
 
     world.turn()
@@ -236,7 +236,7 @@ def test_every_pass_is_acted_upon_and_told() -> None:
     assert [plan.generation for plan in world.passes] == [world.published.plan.generation] * 2
 
 
-def test_asking_for_a_pass_brings_one_though_nothing_changed() -> None:
+def test_a_requested_cycle_runs_though_nothing_changed() -> None:
     world = World(*complete_gang())
     world.turn()
     assert not world.cycle.is_due()
@@ -248,7 +248,7 @@ def test_asking_for_a_pass_brings_one_though_nothing_changed() -> None:
     assert not world.cycle.is_due()
 
 
-def test_while_nothing_may_be_planned_what_came_and_went_is_forgotten() -> None:
+def test_deleted_objects_are_forgotten_while_no_cycle_may_run() -> None:
     world = World()
     world.cycle._readiness = lambda: ["standby: another leads"]
     tidied = threading.Event()

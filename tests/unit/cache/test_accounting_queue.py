@@ -54,13 +54,13 @@ def test_a_running_gang_that_is_pointed_to_another_queue_stays_where_it_was_star
     assert (gang_of(made).queue, gang_of(made).problem) == ("left", None)
 
 
-def test_its_members_that_still_wait_are_asked_for_where_it_runs() -> None:
+def test_waiting_members_of_a_running_gang_are_requested_in_the_queue_where_it_runs() -> None:
     made = running(pod_group(queue="right"), started_in="left")
 
     assert made.queue_of(GANG, "a", "right") == ("left", None)
 
 
-def test_once_nobody_of_it_runs_the_group_decides_again() -> None:
+def test_once_no_member_runs_the_group_decides_the_queue_again() -> None:
     made = running(pod_group(queue="right"), started_in="left")
     for each in range(2):
         done = seen(f"w-{each}", on="n1", started_in="left", status=Status.SUCCEEDED)
@@ -69,7 +69,7 @@ def test_once_nobody_of_it_runs_the_group_decides_again() -> None:
     assert gang_of(made).queue == "right"
 
 
-def test_where_nobody_knows_where_it_was_started_the_group_says_it() -> None:
+def test_the_group_decides_the_queue_if_the_pods_do_not_say_where_they_started() -> None:
     made = running(pod_group(queue="left"))
     made.apply(Upsert(pod_group(queue="right")))
 
@@ -83,9 +83,7 @@ def test_pods_that_were_started_in_different_queues_count_where_most_of_them_wer
     assert gang_of(made).queue == "left"
 
 
-def test_of_two_queues_with_as_many_pods_the_first_by_name_counts_in_whatever_order_they_came() -> (
-    None
-):
+def test_of_two_queues_with_equally_many_pods_the_first_by_name_counts_in_any_order() -> None:
     members = [seen("w-0", on="n1", started_in="left"), seen("w-1", on="n1", started_in="right")]
     first = cache(node("n1"), *QUEUES, pod_group(), *members)
     second = cache(node("n1"), *QUEUES, pod_group(), *reversed(members))
@@ -100,7 +98,7 @@ def test_a_pod_cannot_say_that_it_was_started_in_a_queue_its_namespace_may_not_u
     assert gang_of(made).queue == "left"
 
 
-def test_nobody_counts_in_a_queue_its_namespace_may_not_use_but_at_home() -> None:
+def test_a_running_gang_in_a_queue_that_its_namespace_may_not_use_counts_at_home() -> None:
     allowed = Namespace(name="a", queue="home", allowed=frozenset({"left"}))
     made = running(pod_group(queue="right"), allowed)
 
@@ -108,7 +106,7 @@ def test_nobody_counts_in_a_queue_its_namespace_may_not_use_but_at_home() -> Non
     assert gang_of(made).problem is not None
 
 
-def test_a_queue_that_is_deleted_leaves_its_running_gangs_to_their_home() -> None:
+def test_running_gangs_of_a_deleted_queue_count_in_their_home_queue() -> None:
     made = running(pod_group(queue="left"), HOME, started_in="left")
     made.apply(Delete(Kind.QUEUE, "left"))
 
@@ -126,27 +124,27 @@ def test_without_any_queue_left_the_queue_of_last_resort_counts() -> None:
     assert gang_of(made).queue == "batch"
 
 
-def test_a_namespace_that_is_its_own_queue_counts_its_orphans() -> None:
+def test_gangs_without_a_group_count_in_a_namespace_that_is_its_own_queue() -> None:
     policy = QueuePolicy(namespaces_are_queues=True)
     made = running(Namespace(name="a"), policy=policy)
 
     assert gang_of(made).queue == "a"
 
 
-def test_a_namespace_that_gets_another_home_moves_nobody_who_runs() -> None:
+def test_a_new_home_queue_of_a_namespace_moves_no_running_gang() -> None:
     made = running(pod_group(queue=""), HOME, started_in="home")
     made.apply(Upsert(Namespace(name="a", queue="right")))
 
     assert gang_of(made).queue == "home"
 
 
-def test_a_gang_that_waits_in_a_wrong_queue_is_shown_with_that_queue() -> None:
+def test_a_gang_that_waits_in_an_invalid_queue_is_shown_with_that_queue() -> None:
     made = cache(*QUEUES, pod_group(queue="gone"), seen("w-0"))
 
     assert gang_of(made).queue == "gone"
 
 
-def test_a_running_pod_that_gets_a_mark_nobody_can_read_counts_as_before() -> None:
+def test_a_running_pod_with_an_unreadable_annotation_counts_as_before() -> None:
     spoilt = Membership(key=GANG, named=True, min_member=1, problem="min-member is 'all'")
     made = cache(node("n1"), *QUEUES, SeenPod(pod("x", on="n1", started_in="left"), spoilt))
 

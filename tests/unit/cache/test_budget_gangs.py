@@ -53,7 +53,7 @@ WEBS = [single("w0"), single("w1"), single("w2")]
 
 
 @pytest.mark.parametrize("order", [1, -1], ids=["the budget first", "the pods first"])
-def test_the_pods_a_budget_selects_are_a_gang_of_its_size(order: int) -> None:
+def test_the_pods_that_a_budget_selects_are_a_gang_of_its_size(order: int) -> None:
     found = gangs(cluster(*[budget(), *WEBS, single("db", "db")][::order]))
 
     assert set(found) == {WEB, "a/pod:db"}
@@ -67,7 +67,7 @@ def test_without_the_setting_a_budget_is_a_budget() -> None:
     assert set(found) == {"a/pod:w0", "a/pod:w1", "a/pod:w2"}
 
 
-def test_pods_that_name_a_group_or_are_others_stay_what_they_are() -> None:
+def test_a_budget_does_not_change_pods_with_a_group_or_of_other_schedulers() -> None:
     named = seen("p0", labels={"app": "web"})
     native = SeenPod(
         pod("n0", labels={"app": "web"}, on="n1"),
@@ -92,7 +92,7 @@ def test_a_gang_of_a_budget_starts_whole_or_not_at_all() -> None:
     assert set(whole.placements[WEB].placements) == {uid("w0"), uid("w1"), uid("w2")}
 
 
-def test_a_percentage_makes_no_gang_and_says_so() -> None:
+def test_a_percentage_makes_no_gang_and_is_reported() -> None:
     found = gangs(cluster(budget(least=None, part="50%"), WEBS[0]))
 
     assert found[GangKey("a/pod:w0")].remark == (
@@ -101,13 +101,13 @@ def test_a_percentage_makes_no_gang_and_says_so() -> None:
     )
 
 
-def test_a_budget_of_max_unavailable_says_nothing_of_gangs() -> None:
+def test_a_budget_with_max_unavailable_makes_no_gang() -> None:
     found = gangs(cluster(budget(least=None), WEBS[0]))
 
     assert found[GangKey("a/pod:w0")].remark == ""
 
 
-def test_of_two_budgets_the_larger_counts_and_of_two_alike_the_first_by_name() -> None:
+def test_of_two_budgets_the_larger_counts_and_of_two_equal_ones_the_first_by_name() -> None:
     larger = budget("api", 4)
     unequal, equal = (
         gangs(cluster(*budgets, *WEBS))
@@ -122,14 +122,14 @@ def test_of_two_budgets_the_larger_counts_and_of_two_alike_the_first_by_name() -
     assert set(equal) == {"a/poddisruptionbudget:all"}
 
 
-def test_a_budget_that_goes_while_its_gang_waits_leaves_ordinary_pods() -> None:
+def test_the_pods_of_a_waiting_gang_whose_budget_is_deleted_are_ordinary_pods() -> None:
     made = cluster(budget(), *WEBS)
     made.apply(Delete(Kind.BUDGET, "a/web"))
 
     assert set(gangs(made)) == {"a/pod:w0", "a/pod:w1", "a/pod:w2"}
 
 
-def test_places_promised_to_the_gang_of_a_budget_fall_with_it() -> None:
+def test_the_reservations_of_a_budgets_gang_end_when_the_budget_is_deleted() -> None:
     made = cluster(budget(), node("n1"), *WEBS)
     made.reservations.reserve(WEBS[0].pod, WEB, "n1", 0.0)
     made.apply(Delete(Kind.BUDGET, "a/web"))
@@ -137,7 +137,7 @@ def test_places_promised_to_the_gang_of_a_budget_fall_with_it() -> None:
     assert made.reservations.of(uid("w0")) is None
 
 
-def test_a_place_filter_gave_a_single_pod_falls_when_the_watch_shows_a_budget_first() -> None:
+def test_the_reservation_of_a_single_pod_ends_when_a_budget_makes_it_a_member() -> None:
     made = cluster(node("n1"), budget())
     made.reservations.reserve(WEBS[0].pod, GangKey("a/pod:w0"), "n1", 0.0)
     made.apply(Upsert(WEBS[0]))
@@ -145,14 +145,14 @@ def test_a_place_filter_gave_a_single_pod_falls_when_the_watch_shows_a_budget_fi
     assert made.reservations.of(uid("w0")) is None
 
 
-def test_a_budget_that_asks_for_more_while_its_gang_waits_is_heard() -> None:
+def test_a_budget_that_is_raised_while_its_gang_waits_raises_the_minimum() -> None:
     made = cluster(budget(), *WEBS)
     made.apply(Upsert(budget(least=5)))
 
     assert gangs(made)[WEB].group.min_member == 5
 
 
-def test_a_budget_that_selects_others_lets_the_first_go() -> None:
+def test_a_budget_that_selects_other_pods_releases_the_first_ones() -> None:
     made = cluster(budget(), *WEBS, single("d0", "db"))
     made.apply(Upsert(budget(selector=(Requirement("app", "In", ("db",)),))))
 
@@ -160,7 +160,7 @@ def test_a_budget_that_selects_others_lets_the_first_go() -> None:
     assert [each.name for each in gangs(made)[WEB].pods] == ["d0"]
 
 
-def test_how_many_may_leave_now_moves_nobody() -> None:
+def test_a_change_of_the_allowed_disruptions_changes_no_gang() -> None:
     made = cluster(budget(), *WEBS)
     before = gangs(made)[WEB]
     made.apply(Upsert(budget(allowed=1)))
@@ -184,7 +184,7 @@ def test_a_gang_whose_pods_are_gone_is_gone() -> None:
     assert gangs(made) == {}
 
 
-def test_no_trick_with_its_budget_frees_what_a_gang_uses() -> None:
+def test_a_running_gang_counts_in_its_queue_whatever_happens_to_its_budget() -> None:
     """Whoever runs counts in the queue in which it was started, whatever becomes of its budget."""
     running = [single(f"w{n}", on="n1", queue="small", started_in="small") for n in range(3)]
     made = cluster(node("n1"), Namespace(name="a"), Queue(name="small"), budget(), *running)
@@ -215,7 +215,7 @@ def test_a_pod_that_the_watch_has_not_shown_yet_is_in_the_gang_for_filter_too() 
     )
 
 
-def test_members_that_are_done_count_no_more_than_in_any_gang() -> None:
+def test_finished_members_count_as_in_any_gang() -> None:
     done = [single(f"w{n}", status=Status.FAILED) for n in range(2)]
     made = cluster(budget(), node("n1"), *done, single("w2"))
 
@@ -238,7 +238,7 @@ def looks(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return seen
 
 
-def test_a_budget_is_held_only_against_pods_that_it_may_select(
+def test_a_budget_is_compared_only_with_pods_that_it_may_select(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Each held all pods of the namespace against all its budgets, under the lock."""
@@ -252,7 +252,7 @@ def test_a_budget_is_held_only_against_pods_that_it_may_select(
 
 
 @pytest.mark.parametrize("label", [Requirement("app", "In", ("web",)), Requirement("x", "Exists")])
-def test_however_many_may_select_a_pod_a_bounded_number_is_held_against_it(
+def test_the_number_of_budgets_compared_with_a_pod_is_bounded(
     monkeypatch: pytest.MonkeyPatch, label: Requirement
 ) -> None:
     made, seen = cluster(*(single(f"p{n}") for n in range(5))), looks(monkeypatch)
@@ -263,7 +263,7 @@ def test_however_many_may_select_a_pod_a_bounded_number_is_held_against_it(
     assert len(seen) <= 5 * 64 * 65 / 2
 
 
-def test_a_pod_that_more_may_select_than_are_looked_at_waits_until_they_are_fewer() -> None:
+def test_a_pod_with_too_many_candidate_budgets_waits_until_there_are_fewer() -> None:
     web, other = single("w0"), single("d0", "db")
     budgets = [of_app(f"b{n:02}", least=n + 1) for n in range(64)]
     made = cluster(web, other, *budgets)
@@ -288,7 +288,7 @@ def test_a_pod_that_more_may_select_than_are_looked_at_waits_until_they_are_fewe
     assert set(gangs(made)) == set(before)
 
 
-def test_so_does_one_that_budgets_of_too_many_words_may_select() -> None:
+def test_a_pod_with_candidate_budgets_of_too_many_selector_terms_waits_too() -> None:
     wordy = (Requirement("x", "NotIn", tuple(f"v{n}" for n in range(400))),)
     made = cluster(single("w0"), *(of_app(f"b{n}", also=wordy) for n in range(2)))
     assert set(gangs(made)) == {"a/poddisruptionbudget:b0"}
@@ -298,7 +298,7 @@ def test_so_does_one_that_budgets_of_too_many_words_may_select() -> None:
     assert gangs(made)[GangKey("a/pod:w0")].problem is not None
 
 
-def test_of_many_budgets_that_select_a_pod_a_few_are_named_and_the_others_counted() -> None:
+def test_of_many_budgets_that_select_a_pod_a_few_are_named_and_the_rest_counted() -> None:
     found = gangs(cluster(single("w0"), *(of_app(f"b{n:02}") for n in range(20))))
 
     assert found[GangKey("a/poddisruptionbudget:b00")].remark == (
@@ -318,7 +318,7 @@ SELECTORS = (
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_after_any_changes_all_is_as_if_it_had_always_been_so(seed: int) -> None:
+def test_after_any_changes_the_gangs_are_the_same_as_in_a_new_cache(seed: int) -> None:
     random, made = Random(seed), cluster()
     there: dict[str, Any] = {}
     for turn in range(200):

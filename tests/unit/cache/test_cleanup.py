@@ -10,7 +10,7 @@ from extender.model.snapshot import DisruptionBudget, ResourceQuota
 from tests.builders import GANG, NOW, cache, node, pod, pod_group, seen, uid
 
 
-def test_a_node_that_went_before_its_pods_is_forgotten_with_the_last_of_them() -> None:
+def test_a_node_that_is_deleted_before_its_pods_is_forgotten_with_the_last_pod() -> None:
     made = cache(node("n"), pod_group(), seen("w-0", on="n"))
     made.reservations.reserve(pod("w-1"), GANG, "n", 0.0)
     made.apply(Delete(Kind.NODE, "n"))
@@ -20,7 +20,7 @@ def test_a_node_that_went_before_its_pods_is_forgotten_with_the_last_of_them() -
     assert made.versions == {}
 
 
-def test_a_namespace_without_quotas_any_more_is_forgotten() -> None:
+def test_a_namespace_whose_last_quota_is_deleted_is_forgotten() -> None:
     made = cache()
     made.apply(Upsert(ResourceQuota(namespace="a", name="q")))
     made.apply(Delete(Kind.QUOTA, "a/q"))
@@ -28,7 +28,7 @@ def test_a_namespace_without_quotas_any_more_is_forgotten() -> None:
     assert made._quotas_in == {}
 
 
-def test_a_namespace_without_budgets_any_more_is_forgotten() -> None:
+def test_a_namespace_whose_last_budget_is_deleted_is_forgotten() -> None:
     budgets = BudgetGangs()
     need = Requirement("app", "In", ("x",))
     budget = DisruptionBudget(namespace="a", name="b", selector=(need,), least=2)
@@ -38,7 +38,7 @@ def test_a_namespace_without_budgets_any_more_is_forgotten() -> None:
     assert budgets._namespaces == {}
 
 
-def test_roles_that_a_gang_has_no_more_are_forgotten() -> None:
+def test_roles_that_a_gang_no_longer_has_are_forgotten() -> None:
     made = cache(node("n"), pod_group())
     for number in range(5):
         seat = {"on": "n", "status": Status.RUNNING, "started_in": f"q{number}"}
@@ -50,7 +50,7 @@ def test_roles_that_a_gang_has_no_more_are_forgotten() -> None:
     assert roster.started_in == "q4"
 
 
-def test_whoever_came_and_went_on_a_standby_is_forgotten_there() -> None:
+def test_a_standby_forgets_gangs_that_were_created_and_deleted() -> None:
     """It asks for no snapshot, which forgets them where plans are made."""
     made = cache(node("n"), pod_group(), seen("w-0"))
     for number in range(3_000):
@@ -67,7 +67,7 @@ def test_whoever_came_and_went_on_a_standby_is_forgotten_there() -> None:
     assert set(made.snapshot(NOW).gangs) == {GANG}
 
 
-def test_a_standby_that_tidies_up_keeps_whoever_is_there() -> None:
+def test_a_standby_keeps_existing_gangs_when_it_cleans_up() -> None:
     made = cache(node("n"), pod_group(), seen("w-0"))
     made.reservations.reserve(pod("w-1"), GANG, "n", 0.0)
     for number in range(1_500):

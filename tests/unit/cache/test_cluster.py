@@ -130,14 +130,14 @@ def test_a_relist_of_one_dialect_leaves_the_others_alone() -> None:
     assert list(made.snapshot(NOW).gangs) == ["a/y"]
 
 
-def test_foreign_pods_only_use_up_room() -> None:
+def test_pods_of_other_schedulers_only_use_capacity() -> None:
     made = cache(node("n"), seen("x", "", on="n", ours=False))
 
     assert made.snapshot(NOW).gangs == {}
     assert cpu_used(made, "n") == 1000
 
 
-def test_a_foreign_pod_that_is_done_is_forgotten() -> None:
+def test_a_finished_pod_of_another_scheduler_is_forgotten() -> None:
     made = cache(node("n"), seen("x", "", on="n", ours=False))
     made.apply(Upsert(seen("x", "", on="n", ours=False, status=Status.SUCCEEDED)))
 
@@ -145,7 +145,7 @@ def test_a_foreign_pod_that_is_done_is_forgotten() -> None:
     assert cpu_used(made, "n") == 0
 
 
-def test_native_groups_are_shown_only_where_they_use_room() -> None:
+def test_native_groups_are_shown_only_if_they_use_capacity() -> None:
     native = member_of("native:g", native=True)
     made = cache(
         node("n"),
@@ -170,13 +170,13 @@ def test_native_groups_are_shown_only_where_they_use_room() -> None:
         (Status.FAILED, False),
     ],
 )
-def test_a_pod_takes_up_room_until_it_is_done(status: Status, occupies: bool) -> None:
+def test_a_pod_uses_capacity_until_it_is_finished(status: Status, occupies: bool) -> None:
     made = cache(node("n"), seen("x", "", on="n", status=status))
 
     assert cpu_used(made, "n") == (1000 if occupies else 0)
 
 
-def test_room_of_leaving_pods_is_used_and_releasing() -> None:
+def test_the_capacity_of_terminating_pods_is_used_and_releasing() -> None:
     asks = {"on": "n", "shape": shape(cpu=1, memory=1)}
     made = cache(node("n"), seen("x", "", **asks))
     made.apply(Upsert(seen("x", "", **asks, status=Status.RELEASING)))
@@ -186,7 +186,7 @@ def test_room_of_leaving_pods_is_used_and_releasing() -> None:
     assert table.used.tolist() == table.releasing.tolist() == [[1000, 1 << 30, 1]]
 
 
-def test_a_pod_may_be_heard_of_before_its_node() -> None:
+def test_a_pod_may_be_seen_before_its_node() -> None:
     made = cache(seen("x", "", on="n"), node("n"))
 
     assert cpu_used(made, "n") == 1000
@@ -210,7 +210,7 @@ def test_nodes_are_rows_in_the_order_of_their_names() -> None:
     assert table.allocatable[:, 0].tolist() == [1000, 2000, 3000]
 
 
-def test_only_what_some_node_offers_is_a_dimension() -> None:
+def test_only_a_resource_that_some_node_offers_is_a_column() -> None:
     gpus = Resources({"cpu": 1000, "memory": 1, "pods": 1, "b/gpu": 8, "a/fpga": 1, "huge": 0})
     made = cache(
         node("n", allocatable=gpus), seen("x", "", on="n", shape=Shape(amounts(cpu=1, c=5)))
@@ -222,7 +222,7 @@ def test_only_what_some_node_offers_is_a_dimension() -> None:
     assert table.allocatable.tolist() == [[1000, 1, 1, 1, 8]]
 
 
-def test_a_resource_that_appears_later_finds_what_pods_already_use_of_it() -> None:
+def test_the_usage_of_a_resource_that_a_node_offers_later_includes_earlier_pods() -> None:
     made = cache(node("n"), seen("x", "", on="n", shape=shape(cpu=1, gpu=2)))
     made.snapshot(NOW)
     made.apply(Upsert(node("n", allocatable=amounts(cpu=4, gpu=8))))
@@ -245,13 +245,13 @@ def test_many_nodes_and_many_resources_fit() -> None:
     assert len(table.dimensions) == 43
 
 
-def test_a_node_without_a_pod_limit_has_room_for_any_number() -> None:
+def test_a_node_without_a_pod_limit_takes_any_number_of_pods() -> None:
     made = cache(node("n", allocatable=Resources({"cpu": 1000, "memory": 1})))
 
     assert made.snapshot(NOW).nodes.allocatable[0, 2] > 10**17
 
 
-def test_host_ports_are_taken_as_often_as_pods_take_them() -> None:
+def test_host_ports_are_counted_as_often_as_pods_use_them() -> None:
     http = HostPort(80)
     made = cache(node("n"), seen("x", "", on="n", shape=shape(cpu=1, host_ports=(http,))))
 
@@ -296,7 +296,7 @@ def test_an_older_snapshot_does_not_change_with_the_cluster() -> None:
     assert [each.name for each in before.nodes.nodes] == ["n"]
 
 
-def test_saying_the_same_again_is_no_change() -> None:
+def test_an_upsert_of_the_same_object_is_no_change() -> None:
     made = cache(node("n"), pod_group(), seen("w-0"))
     generation = made.generation
     woken: list[int] = []
@@ -308,7 +308,7 @@ def test_saying_the_same_again_is_no_change() -> None:
     assert woken == []
 
 
-def test_when_a_pod_began_is_known_though_its_containers_do_not_run_yet() -> None:
+def test_the_start_time_of_a_pod_is_known_before_its_containers_run() -> None:
     made = cache(node("n1"), pod_group(min_member=1), seen("p0", on="n1", status=Status.BOUND))
     woken: list[str] = []
     made.on_change(lambda: woken.append("plan"))
@@ -318,7 +318,7 @@ def test_when_a_pod_began_is_known_though_its_containers_do_not_run_yet() -> Non
     assert woken == [], "nothing to plan anew for"
 
 
-def test_a_refusal_is_told_but_wakes_nobody() -> None:
+def test_a_refusal_notifies_pod_listeners_but_requests_no_cycle() -> None:
     made = cache(pod_group(), seen("w-0"))
     heard: list[str] = []
     woken: list[int] = []
@@ -344,7 +344,7 @@ def test_a_pod_may_change_its_gang() -> None:
     assert made.members(GangKey("a/x")) == 0
 
 
-def test_gangs_without_a_group_vanish_with_their_pods() -> None:
+def test_gangs_without_a_group_end_with_their_pods() -> None:
     made = cache(seen("x", ""), seen("y", ""))
     made.snapshot(NOW)
     made.apply(Upsert(seen("x", "", status=Status.SUCCEEDED)))
@@ -360,7 +360,7 @@ def test_finished_members_of_a_group_still_count() -> None:
     assert made.scheduled(GANG) == 1
 
 
-def test_members_are_those_that_could_still_count() -> None:
+def test_only_pods_that_can_still_run_are_members() -> None:
     made = cache(
         pod_group(),
         seen("waits"),
@@ -375,7 +375,7 @@ def test_members_are_those_that_could_still_count() -> None:
     assert len(made.pods_of(GANG)) == 5
 
 
-def test_seats_are_counted_by_role() -> None:
+def test_scheduled_members_are_counted_by_role() -> None:
     made = cache(
         pod_group(),
         seen("launcher", role="launcher", on="n"),
@@ -389,7 +389,7 @@ def test_seats_are_counted_by_role() -> None:
     assert made.scheduled_in_role(GANG, "nobody") == 0
 
 
-def test_seats_are_counted_by_role_without_a_look_at_every_promise(
+def test_scheduled_members_are_counted_by_role_without_reading_every_reservation(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Filter asks for each role of a gang, of which thousands may be on their way."""
@@ -408,7 +408,7 @@ def test_seats_are_counted_by_role_without_a_look_at_every_promise(
     assert not inflight._bound_roles
 
 
-def test_room_is_what_kube_scheduler_counts_as_free() -> None:
+def test_free_capacity_is_what_kube_scheduler_counts_as_free() -> None:
     made = cache(node("n", cpu=8), seen("x", "", on="n"))
     for name, stage in (("t", Stage.RESERVED), ("p", Stage.FILTERED), ("h", Stage.WAITING)):
         made.reservations.reserve(pod(name), GANG, "n", 0.0, stage=stage)
@@ -427,7 +427,7 @@ def test_budgets_are_sorted() -> None:
     assert [each.name for each in cache(*budgets).snapshot(NOW).budgets] == ["x", "y", "z"]
 
 
-def test_listeners_hear_of_pods_groups_and_nodes_coming_and_going() -> None:
+def test_listeners_are_notified_of_created_and_deleted_pods_groups_and_nodes() -> None:
     made = cache()
     heard: list[Any] = []
     made.watch_pods(lambda key, seen: heard.append((key, seen is not None)))
@@ -448,7 +448,7 @@ def test_listeners_hear_of_pods_groups_and_nodes_coming_and_going() -> None:
     ]
 
 
-def test_a_listener_that_fails_harms_nobody(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_listener_that_fails_does_not_affect_others(caplog: pytest.LogCaptureFixture) -> None:
     made = cache()
     woken: list[int] = []
 
@@ -463,7 +463,7 @@ def test_a_listener_that_fails_harms_nobody(caplog: pytest.LogCaptureFixture) ->
     assert "a listener of the cache failed" in caplog.text
 
 
-def test_listeners_may_look_at_the_cluster_and_take_snapshots() -> None:
+def test_listeners_may_read_the_cluster_and_take_snapshots() -> None:
     made = cache()
     sizes: list[int] = []
     made.on_change(lambda: sizes.append(len(made.snapshot(NOW).nodes.nodes)))
@@ -494,7 +494,7 @@ def test_single_facts_can_be_read_while_a_snapshot_holds_the_lock() -> None:
         assert answered.wait(5)
 
 
-def test_a_whole_list_replaces_what_was_there() -> None:
+def test_a_complete_list_replaces_all_objects_of_its_source() -> None:
     made = cache(node("n"), seen("old"), seen("kept"))
     made.replace(Kind.POD, [seen("kept", on="n"), seen("new")])
 
@@ -503,7 +503,7 @@ def test_a_whole_list_replaces_what_was_there() -> None:
     assert cpu_used(made, "n") == 1000
 
 
-def test_a_list_that_breaks_off_forgets_nothing() -> None:
+def test_a_list_that_breaks_off_removes_nothing() -> None:
     def broken() -> Any:
         yield seen("new")
         raise ConnectionError
@@ -515,7 +515,7 @@ def test_a_list_that_breaks_off_forgets_nothing() -> None:
     assert made.pod(uid("old")) is not None
 
 
-def test_a_deletion_in_the_middle_of_a_list_takes_back_what_came_before() -> None:
+def test_a_deletion_in_the_middle_of_a_list_removes_the_earlier_object() -> None:
     made = cache(seen("old"))
     made.replace(Kind.POD, [seen("x"), seen("old"), Delete(Kind.POD, uid("x"))])
 
@@ -523,7 +523,7 @@ def test_a_deletion_in_the_middle_of_a_list_takes_back_what_came_before() -> Non
     assert made.pod(uid("old")) is not None
 
 
-def test_a_list_longer_than_a_batch_is_taken_in_whole() -> None:
+def test_a_list_longer_than_a_batch_is_applied_completely() -> None:
     made = cache(seen("gone"))
     made.replace(Kind.POD, (seen(f"p{i}", "") for i in range(1000)))
 
@@ -531,7 +531,7 @@ def test_a_list_longer_than_a_batch_is_taken_in_whole() -> None:
     assert made.pod(uid("gone")) is None
 
 
-def test_the_snapshot_says_when_and_of_which_generation_it_is() -> None:
+def test_the_snapshot_has_its_time_and_generation() -> None:
     made = cache(node("n"))
     snapshot = made.snapshot(NOW)
 
@@ -550,7 +550,7 @@ def test_the_sum_of_all_rows_is_the_sum_of_all_pods() -> None:
     ]
 
 
-def test_an_unreadable_pod_spoils_its_gang_with_a_reason() -> None:
+def test_an_unreadable_pod_makes_its_gang_invalid_with_a_reason() -> None:
     spoilt = Membership(key=GANG, named=True, problem="pod w-1 cannot be read")
     made = cache(pod_group(), seen("w-0"), SeenPod(pod("w-1"), spoilt))
 
@@ -560,7 +560,7 @@ def test_an_unreadable_pod_spoils_its_gang_with_a_reason() -> None:
     assert problem.message == "pod w-1 cannot be read"
 
 
-def test_a_pod_promised_before_it_was_seen_has_a_gang() -> None:
+def test_a_pod_with_a_reservation_has_a_gang_before_the_watch_shows_it() -> None:
     made = cache(node("n"), pod_group())
     unseen = Pod(uid=PodUid("new"), namespace="a", name="new", shape=ONE_CPU)
     made.reservations.reserve(unseen, GANG, "n", 0.0)
@@ -570,7 +570,7 @@ def test_a_pod_promised_before_it_was_seen_has_a_gang() -> None:
     assert cpu_used(made, "n") == 1000
 
 
-def test_a_gang_was_let_in_lately_for_a_minute_after_its_phase_said_so() -> None:
+def test_a_gang_counts_as_recently_admitted_for_a_minute_after_its_phase_changed() -> None:
     clock = VirtualClock()
     made = cache(pod_group(), pod_group("other", phase=Phase.INQUEUE), clock=clock)
     clock.advance(30)
@@ -585,7 +585,7 @@ def test_a_gang_was_let_in_lately_for_a_minute_after_its_phase_said_so() -> None
 
 
 @pytest.mark.parametrize("phase", [Phase.PENDING, Phase.RUNNING, None])
-def test_a_gang_that_runs_or_is_out_again_or_gone_was_not_let_in_lately(
+def test_a_gang_that_runs_or_is_pending_again_or_deleted_is_not_recently_admitted(
     phase: Phase | None,
 ) -> None:
     made = cache(pod_group(phase=Phase.INQUEUE))

@@ -270,7 +270,7 @@ def fresh(history: History, like: Cluster, **rest: Any) -> Cluster:
 
 @settings(max_examples=examples(60))
 @given(seed=st.integers(0, 2**32), length=st.integers(1, 400), budgets_are_gangs=st.booleans())
-def test_every_way_of_hearing_ends_in_the_same_snapshot(
+def test_every_order_of_watch_events_and_lists_ends_in_the_same_snapshot(
     seed: int, length: int, budgets_are_gangs: bool
 ) -> None:
     chance = Random(seed)

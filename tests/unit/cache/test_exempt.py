@@ -9,7 +9,7 @@ from extender.planner.planner import make_plan
 from tests.builders import GANG, NOW, ONE_CPU, cache, node, pod_group, seen
 
 
-def test_an_exempt_pod_that_waits_gets_no_ticket_and_is_told_why_it_does_not_wait_for_us() -> None:
+def test_a_waiting_exempt_pod_gets_no_reservation_and_the_reason_exempt() -> None:
     snapshot = cache(node("n1"), seen("agent", "", exempt=True)).snapshot(NOW)
     plan = make_plan(snapshot)
 
@@ -19,7 +19,7 @@ def test_an_exempt_pod_that_waits_gets_no_ticket_and_is_told_why_it_does_not_wai
     assert not plan.evictions
 
 
-def test_it_asks_for_nothing_and_counts_in_its_queue_once_it_runs() -> None:
+def test_an_exempt_pod_requests_nothing_and_counts_in_its_queue_once_it_runs() -> None:
     home = Namespace(name="a", queue="home"), Queue(name="home")
     waits = cache(node("n1"), *home, seen("agent", "", exempt=True)).snapshot(NOW)
     runs = cache(node("n1"), *home, seen("agent", "", exempt=True, on="n1")).snapshot(NOW)
@@ -28,7 +28,7 @@ def test_it_asks_for_nothing_and_counts_in_its_queue_once_it_runs() -> None:
     assert make_plan(runs).queues["home"].allocated == ONE_CPU.requests
 
 
-def test_what_it_may_not_use_keeps_it_from_nothing_and_counts_at_home() -> None:
+def test_an_exempt_pod_that_names_a_forbidden_queue_counts_in_its_home_queue() -> None:
     policy = Namespace(name="a", queue="home", allowed=frozenset({"home"})), Queue(name="home")
     agent = seen("agent", "", queue="forbidden", exempt=True)
     snapshot = cache(node("n1"), *policy, agent).snapshot(NOW)
@@ -39,7 +39,7 @@ def test_what_it_may_not_use_keeps_it_from_nothing_and_counts_at_home() -> None:
     )
 
 
-def test_a_gang_with_one_critical_member_still_waits_for_all_of_it() -> None:
+def test_a_gang_with_one_critical_member_still_waits_for_all_members() -> None:
     critical = seen("w-1", priority_class="system-cluster-critical")
     snapshot = cache(node("n1", cpu=1), pod_group(), seen("w-0"), critical).snapshot(NOW)
 

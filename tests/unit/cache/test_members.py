@@ -43,7 +43,9 @@ def each_another(number: int) -> list[tuple[Pod, Membership]]:
 
 
 @pytest.mark.parametrize("order", [1, -1], ids=["the first leaves first", "the last leaves first"])
-def test_a_gang_whose_pods_agree_on_nothing_costs_no_walk_for_each_of_them(order: int) -> None:
+def test_a_member_of_a_gang_whose_pods_all_disagree_is_added_without_reading_all_members(
+    order: int,
+) -> None:
     """Under the lock of the mirror: eight thousand of them took seven seconds to list."""
     pods, roster = each_another(1000), GangMembers()
     Told.compared = 0
@@ -71,7 +73,7 @@ def said(members: dict[str, tuple[Pod, Membership]]) -> tuple[Any, ...]:
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_what_is_counted_along_the_way_is_what_all_of_them_say(seed: int) -> None:
+def test_the_incremental_counts_equal_a_count_of_all_members(seed: int) -> None:
     random, roster = Random(seed), GangMembers()
     members: dict[str, tuple[Pod, Membership]] = {}
 

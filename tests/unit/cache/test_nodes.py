@@ -10,7 +10,7 @@ def rows_kept(rooms: NodeUsage) -> int:
     return len(rooms._arrays.used)
 
 
-def test_nodes_that_come_and_go_leave_no_rows_behind() -> None:
+def test_deleted_nodes_leave_no_rows() -> None:
     rooms = NodeUsage()
     for number in range(1000):
         rooms.put(node(f"n{number}"))
@@ -23,7 +23,7 @@ def test_nodes_that_come_and_go_leave_no_rows_behind() -> None:
     assert rows_kept(rooms) == 64
 
 
-def test_a_row_that_is_used_again_is_empty() -> None:
+def test_a_reused_row_is_empty() -> None:
     rooms = NodeUsage()
     rooms.put(node("old", cpu=64))
     rooms.add_pod("old", ONE_CPU, releasing=True)
@@ -38,7 +38,7 @@ def test_a_row_that_is_used_again_is_empty() -> None:
     assert table.used.sum() == table.releasing.sum() == 0
 
 
-def test_idle_room_has_every_resource_the_node_offers() -> None:
+def test_unused_capacity_has_every_resource_that_the_node_offers() -> None:
     rooms = NodeUsage()
     rooms.put(node("n", allocatable=amounts(cpu=4, memory=8, gpu=2)))
     rooms.add_pod("n", Shape(amounts(cpu=1, memory=1, gpu=1)), releasing=False)
@@ -51,7 +51,7 @@ def test_idle_room_has_every_resource_the_node_offers() -> None:
     assert idle.amount("memory") == 7 << 30
 
 
-def test_more_kinds_of_resources_than_anybody_has_are_left_out() -> None:
+def test_resources_beyond_the_maximum_number_are_left_out() -> None:
     rooms = NodeUsage()
     for name in ("m", "n", "o"):
         offered = amounts(cpu=1, **{f"{name}.io/{number}": 1 for number in range(500)})
@@ -69,7 +69,7 @@ def test_more_kinds_of_resources_than_anybody_has_are_left_out() -> None:
 GPU = "nvidia.com/gpu"
 
 
-def test_names_that_pods_make_up_take_no_columns_from_what_nodes_offer() -> None:
+def test_resource_names_that_only_pods_use_take_no_column_from_offered_resources() -> None:
     rooms = NodeUsage()
     for number in range(200):
         junk = Shape(amounts(cpu=1, **{f"x.io/r{number}": 1}))
@@ -80,7 +80,7 @@ def test_names_that_pods_make_up_take_no_columns_from_what_nodes_offer() -> None
     assert GPU in rooms.table().dimensions
 
 
-def test_one_node_cannot_use_up_all_columns_not_even_with_ever_new_names() -> None:
+def test_one_node_with_ever_new_resource_names_cannot_use_all_columns() -> None:
     rooms = NodeUsage()
     for times in range(9):
         odd = {f"x.io/r{times}-{number}": 1 for number in range(500)}
@@ -91,7 +91,7 @@ def test_one_node_cannot_use_up_all_columns_not_even_with_ever_new_names() -> No
     assert {GPU, "storage", "cpu"} <= set(rooms.table().dimensions)
 
 
-def test_of_a_node_with_too_many_names_those_of_kubernetes_and_of_other_nodes_count() -> None:
+def test_of_too_many_resource_names_kubernetes_own_and_shared_ones_have_columns() -> None:
     rooms = NodeUsage()
     rooms.put(node("good", allocatable=amounts(cpu=1, **{GPU: 8})))
     odd = {f"a.io/r{number}": 1 for number in range(500)}
@@ -104,7 +104,7 @@ def test_of_a_node_with_too_many_names_those_of_kubernetes_and_of_other_nodes_co
     assert len(table.dimensions) == 64
 
 
-def test_what_pods_took_before_any_node_offered_it_counts_once_one_does() -> None:
+def test_the_usage_of_a_resource_counts_once_a_node_offers_it() -> None:
     rooms = NodeUsage()
     shape = Shape(amounts(cpu=1, **{GPU: 1}))
     for leaving in (False, False, True):
@@ -125,7 +125,7 @@ def test_what_pods_took_before_any_node_offered_it_counts_once_one_does() -> Non
     assert (rooms.table().used[1, at], rooms.table().releasing[1, at]) == (2, 0)
 
 
-def test_room_given_up_before_any_node_offered_it_is_expected_no_more() -> None:
+def test_usage_that_ended_before_any_node_offered_the_resource_is_not_counted() -> None:
     rooms = NodeUsage()
     shape = Shape(amounts(cpu=1, **{GPU: 1}))
     rooms.add_pod("n", shape, releasing=True)
@@ -137,7 +137,7 @@ def test_room_given_up_before_any_node_offered_it_is_expected_no_more() -> None:
     assert (table.used[0, at], table.releasing[0, at]) == (1, 0)
 
 
-def test_what_lost_its_column_and_gets_one_again_is_counted_as_ever() -> None:
+def test_a_resource_that_gets_its_column_back_is_counted_as_before() -> None:
     rooms = NodeUsage()
     shape = Shape(amounts(cpu=1, **{GPU: 1}))
     rooms.put(node("good", allocatable=amounts(cpu=1, **{GPU: 8})))
@@ -155,7 +155,7 @@ def test_what_lost_its_column_and_gets_one_again_is_counted_as_ever() -> None:
     assert table.used[0, table.dimensions.index(GPU)] == 2
 
 
-def test_names_that_come_and_go_leave_nothing_behind() -> None:
+def test_resource_names_that_disappear_leave_no_state() -> None:
     rooms = NodeUsage()
     rooms.put(node("n"))
     for number in range(examples(20_000)):

@@ -15,7 +15,7 @@ def gangs(made: Cluster) -> list[str]:
     return list(made.snapshot(NOW).gangs)
 
 
-def test_it_is_left_to_whoever_schedules_its_pods() -> None:
+def test_a_group_whose_pods_belong_to_other_schedulers_is_not_planned() -> None:
     made = cache(node("n1"), pod_group())
     assert gangs(made) == [GANG]  # it may get pods of ours
 
@@ -23,13 +23,13 @@ def test_it_is_left_to_whoever_schedules_its_pods() -> None:
     assert gangs(made) == []
 
 
-def test_it_is_ours_while_one_of_its_pods_is() -> None:
+def test_a_group_with_one_pod_of_this_scheduler_is_planned() -> None:
     made = cache(node("n1"), pod_group(), strange("w-0"), seen("w-1"))
 
     assert gangs(made) == [GANG]
 
 
-def test_it_may_become_ours_again_when_the_others_are_gone() -> None:
+def test_a_group_is_planned_again_when_the_pods_of_other_schedulers_are_deleted() -> None:
     other = strange("w-0")
     made = cache(node("n1"), pod_group(), other)
     assert gangs(made) == []
@@ -38,7 +38,7 @@ def test_it_may_become_ours_again_when_the_others_are_gone() -> None:
     assert gangs(made) == [GANG]
 
 
-def test_it_is_planned_anew_when_a_pod_of_others_names_another_one() -> None:
+def test_a_pod_of_another_scheduler_that_changes_its_group_requests_a_cycle() -> None:
     made = cache(node("n1"), pod_group(), pod_group("other"), strange("w-0"))
     woken: list[int] = []
     made.on_change(lambda: woken.append(made.generation))
@@ -51,7 +51,7 @@ def test_it_is_planned_anew_when_a_pod_of_others_names_another_one() -> None:
     assert made.generation > before
 
 
-def test_nothing_is_planned_anew_when_a_pod_of_others_says_the_same_again() -> None:
+def test_an_unchanged_pod_of_another_scheduler_requests_no_cycle() -> None:
     made = cache(node("n1"), pod_group(), strange("w-0"))
     woken: list[int] = []
     made.on_change(lambda: woken.append(made.generation))

@@ -54,11 +54,11 @@ class Mirror:
         self.cluster.partial_gangs.failed(written, self.cluster.pods_of(GANG), self.clock.seconds)
 
 
-def test_who_has_too_few_members_when_we_begin_was_cut_short() -> None:
+def test_a_gang_with_too_few_members_when_a_term_begins_is_partial() -> None:
     assert Mirror().cut_short() == CUT_SHORT
 
 
-def test_where_nobody_ever_led_nobody_was_cut_short() -> None:
+def test_without_any_earlier_term_no_gang_is_partial() -> None:
     saved = cache(node("n"), pod_group(min_member=3, **INQUEUE))
     saved.apply(Upsert(seen("w-0", on="n")))
 
@@ -66,7 +66,7 @@ def test_where_nobody_ever_led_nobody_was_cut_short() -> None:
     assert saved.snapshot(NOW).protected == {}
 
 
-def test_it_stays_so_until_it_is_whole() -> None:
+def test_a_partial_gang_stays_partial_until_it_is_complete() -> None:
     mirror = Mirror()
     mirror.cut_short()
     assert mirror.cut_short(after_s=3600.0) == CUT_SHORT
@@ -79,7 +79,7 @@ def test_it_stays_so_until_it_is_whole() -> None:
     assert mirror.cut_short() == NOBODY, "it has run whole since"
 
 
-def test_a_binding_that_was_sent_before_us_may_arrive_after_we_began() -> None:
+def test_a_binding_of_the_last_term_may_take_effect_after_the_new_one_began() -> None:
     mirror = Mirror()
     mirror.see("w-0")
     assert mirror.cut_short() == NOBODY
@@ -88,7 +88,7 @@ def test_a_binding_that_was_sent_before_us_may_arrive_after_we_began() -> None:
     assert mirror.cut_short(after_s=ARRIVES_S - 1) == CUT_SHORT
 
 
-def test_who_loses_a_member_while_we_watch_was_not_cut_short() -> None:
+def test_a_gang_that_loses_a_member_during_the_term_is_not_partial() -> None:
     mirror = Mirror().settled()
     mirror.cluster.apply(Delete(Kind.POD, uid("w-2")))
     mirror.see("w-3")
@@ -96,7 +96,7 @@ def test_who_loses_a_member_while_we_watch_was_not_cut_short() -> None:
     assert mirror.cut_short() == NOBODY
 
 
-def test_who_asks_for_more_members_than_it_was_started_with_was_not_cut_short() -> None:
+def test_a_gang_that_raises_its_minimum_after_its_start_is_not_partial() -> None:
     mirror = Mirror().settled()
     for number in range(3, 9):
         mirror.see(f"w-{number}")
@@ -106,12 +106,12 @@ def test_who_asks_for_more_members_than_it_was_started_with_was_not_cut_short() 
 
 
 @pytest.mark.parametrize("phase", [Phase.RUNNING, Phase.UNKNOWN])
-def test_who_was_told_to_run_before_us_was_not_cut_short(phase: Phase) -> None:
+def test_a_gang_whose_phase_was_running_before_the_term_is_not_partial(phase: Phase) -> None:
     """It waits with too few members for somebody to begin anew."""
     assert Mirror(phase=phase).cut_short() == NOBODY
 
 
-def test_a_commit_of_ours_that_ended_with_too_few_cuts_short() -> None:
+def test_a_commit_that_bound_too_few_members_makes_the_gang_partial() -> None:
     mirror = Mirror().settled()
     mirror.see("w-1")
     mirror.see("w-2")
@@ -121,7 +121,7 @@ def test_a_commit_of_ours_that_ended_with_too_few_cuts_short() -> None:
     assert mirror.cut_short() == CUT_SHORT
 
 
-def test_what_it_has_is_not_taken_back_for_a_while() -> None:
+def test_the_running_members_of_a_partial_gang_are_protected_for_a_while() -> None:
     mirror = Mirror()
     assert set(mirror.cluster.snapshot(NOW).protected) == {uid("w-0")}
     mirror.clock.advance(SPARED_S)
@@ -134,7 +134,7 @@ CHEATS = ["another PodGroup", "a larger minimum", "other members"]
 
 
 @pytest.mark.parametrize("cheat", CHEATS)
-def test_nothing_else_goes_first_in_the_name_of_what_was_cut_short(cheat: str) -> None:
+def test_a_partial_gang_that_is_changed_is_not_partial_any_more(cheat: str) -> None:
     mirror = Mirror()
     assert mirror.cut_short() == CUT_SHORT
     mirror.clock.advance(ARRIVES_S)
@@ -150,7 +150,7 @@ def test_nothing_else_goes_first_in_the_name_of_what_was_cut_short(cheat: str) -
     assert mirror.cut_short(after_s=1.0) == NOBODY
 
 
-def test_with_a_new_term_everything_is_judged_anew() -> None:
+def test_a_new_term_decides_anew_which_gangs_are_partial() -> None:
     mirror = Mirror().settled()
     mirror.fail()
     mirror.cluster.partial_gangs.forget()
@@ -160,7 +160,7 @@ def test_with_a_new_term_everything_is_judged_anew() -> None:
     assert mirror.cut_short() == CUT_SHORT
 
 
-def test_whom_our_beginning_shows_is_told_once() -> None:
+def test_a_partial_gang_found_when_a_term_begins_is_reported_once() -> None:
     mirror = Mirror()
     told: list[str] = []
     mirror.cluster.partial_gangs.on_found(told.append)
@@ -173,7 +173,7 @@ def test_whom_our_beginning_shows_is_told_once() -> None:
     assert told == [GANG, GANG], "another term is another beginning"
 
 
-def test_whom_the_barrier_told_of_is_not_told_to_it() -> None:
+def test_a_partial_gang_that_the_permit_runner_reported_is_not_reported_back() -> None:
     mirror = Mirror().settled()
     told: list[str] = []
     mirror.cluster.partial_gangs.on_found(told.append)

@@ -30,7 +30,7 @@ def limited(*names: str) -> Namespace:
     return Namespace(name="a", classes=frozenset(names))
 
 
-def test_a_system_class_gives_a_tenants_pod_group_no_priority_and_it_is_told_why() -> None:
+def test_a_system_class_gives_a_tenants_pod_group_no_priority_and_the_reason_is_told() -> None:
     made = cache(*CLASSES, Namespace(name="a"), pod_group(priority_class="system-cluster-critical"))
 
     assert gang_of(made).priority == 10
@@ -40,7 +40,7 @@ def test_a_system_class_gives_a_tenants_pod_group_no_priority_and_it_is_told_why
     )
 
 
-def test_what_has_no_effect_in_its_group_is_told_beside_it() -> None:
+def test_a_class_without_effect_is_reported_in_addition_to_other_problems() -> None:
     made = cache(
         *CLASSES,
         Namespace(name="a"),
@@ -50,7 +50,7 @@ def test_what_has_no_effect_in_its_group_is_told_beside_it() -> None:
     assert gang_of(made).remark.endswith("would have to list it; it does nothing here")
 
 
-def test_without_a_default_class_it_has_no_priority_at_all() -> None:
+def test_without_a_default_class_such_a_gang_has_no_priority() -> None:
     made = cache(CLASSES[0], pod_group(priority_class="system-cluster-critical"))
 
     assert gang_of(made).priority == 0
@@ -76,7 +76,7 @@ def test_a_system_class_counts_where_administrators_list_it() -> None:
     assert (gang_of(made).priority, gang_of(made).remark) == (2_000_000_000, "")
 
 
-def test_a_class_counts_no_further_than_the_pods_have_it_where_nobody_lists_it() -> None:
+def test_an_unlisted_class_counts_no_higher_than_the_priority_of_the_pods() -> None:
     made = cache(
         *CLASSES, Namespace(name="a"), pod_group(priority_class="high"), seen("w-0"), seen("w-1")
     )
@@ -101,7 +101,7 @@ def test_a_class_counts_no_further_than_the_pods_have_it_where_nobody_lists_it()
         pytest.param((), 900, id="there is none yet, and nobody to make leave for"),
     ],
 )
-def test_pods_lend_their_gang_what_the_api_server_admitted(
+def test_a_gang_has_the_priority_that_the_api_server_admitted_for_its_pods(
     priorities: tuple[int, ...], counts: int
 ) -> None:
     members = [seen(f"w-{n}", priority=each) for n, each in enumerate(priorities)]
@@ -111,7 +111,7 @@ def test_pods_lend_their_gang_what_the_api_server_admitted(
     assert bool(gang_of(made).remark) is (counts < 900)
 
 
-def test_a_pod_that_is_over_lends_nothing_to_those_that_wait() -> None:
+def test_a_finished_pod_gives_its_gang_no_priority() -> None:
     made = cache(
         *CLASSES,
         pod_group(priority_class="high"),
@@ -122,19 +122,19 @@ def test_a_pod_that_is_over_lends_nothing_to_those_that_wait() -> None:
     assert gang_of(made).priority == 10
 
 
-def test_a_low_class_counts_whatever_the_pods_have() -> None:
+def test_a_low_class_counts_whatever_priority_the_pods_have() -> None:
     made = cache(*CLASSES, pod_group(priority_class="low"), seen("w-0", priority=900))
 
     assert (gang_of(made).priority, gang_of(made).remark) == (-5, "")
 
 
-def test_a_class_that_is_listed_counts_whatever_the_pods_have() -> None:
+def test_a_listed_class_counts_whatever_priority_the_pods_have() -> None:
     made = cache(*CLASSES, limited("high"), pod_group(priority_class="high"), seen("w-0"))
 
     assert (gang_of(made).priority, gang_of(made).remark) == (900, "")
 
 
-def test_what_its_pods_have_counts_as_soon_as_they_have_it() -> None:
+def test_the_priority_of_the_pods_counts_as_soon_as_they_have_it() -> None:
     first = seen("w-0", priority=900)
     made = cache(
         *CLASSES, Namespace(name="a"), pod_group(priority_class="high"), first, seen("w-1")
@@ -171,13 +171,13 @@ def test_a_namespace_not_seen_yet_has_no_class() -> None:
 
 
 @pytest.mark.parametrize("written", ["", "unknown"])
-def test_who_names_no_class_or_none_that_exists_hears_nothing(written: str) -> None:
+def test_a_gang_without_an_existing_class_gets_no_message(written: str) -> None:
     made = cache(*CLASSES, limited("low"), pod_group(priority_class=written))
 
     assert (gang_of(made).priority, gang_of(made).remark) == (10, "")
 
 
-def test_the_list_holds_for_pods_that_speak_for_their_gang_too() -> None:
+def test_the_list_also_applies_to_gangs_that_have_the_priority_of_their_pods() -> None:
     made = cache(
         *CLASSES,
         limited("low"),
@@ -204,7 +204,9 @@ def test_the_list_holds_for_pods_that_speak_for_their_gang_too() -> None:
         pytest.param({"status": Status.UNKNOWN, "on": "n1"}, id="nobody hears of it"),
     ],
 )
-def test_who_will_not_start_lends_its_gang_no_priority(one: dict[str, Any], dialect: str) -> None:
+def test_a_pod_that_cannot_start_gives_its_gang_no_priority(
+    one: dict[str, Any], dialect: str
+) -> None:
     made = cache(
         *CLASSES,
         pod_group(min_member=1, dialect=dialect, priority_class="high"),
@@ -215,7 +217,7 @@ def test_who_will_not_start_lends_its_gang_no_priority(one: dict[str, Any], dial
     assert gang_of(made).priority == (10 if dialect == VOLCANO else 3)
 
 
-def test_members_that_run_lend_theirs_to_those_that_wait() -> None:
+def test_running_members_give_their_priority_to_waiting_members() -> None:
     running = [seen(f"w-{n}", on="n1", priority=900) for n in range(2)]
     made = cache(*CLASSES, pod_group(dialect=COSCHEDULING), *running, seen("w-2", priority=3))
 
@@ -225,7 +227,7 @@ def test_members_that_run_lend_theirs_to_those_that_wait() -> None:
 @pytest.mark.parametrize(
     ("needed", "counts"), [(0, 900), (1, 900), (2, 40), (3, 7), (4, 7), (9, 7)]
 )
-def test_a_gang_has_the_priority_that_as_many_members_have_as_it_needs(
+def test_a_gang_has_the_priority_that_at_least_its_minimum_of_members_has(
     needed: int, counts: int
 ) -> None:
     members = [seen(f"w-{n}", priority=each) for n, each in enumerate((7, 900, 40))]
@@ -234,7 +236,7 @@ def test_a_gang_has_the_priority_that_as_many_members_have_as_it_needs(
     assert gang_of(made).priority == counts
 
 
-def test_gates_of_all_members_change_nothing_of_what_they_will_have() -> None:
+def test_a_gang_whose_members_are_all_gated_has_their_priority() -> None:
     members = [seen(f"w-{n}", priority=900, gated=True) for n in range(2)]
     made = cache(pod_group(dialect=COSCHEDULING), *members, seen("w-2", gated=True))
 
@@ -279,11 +281,11 @@ def looks_at(size: int) -> int:
     return Watched.looks - before
 
 
-def test_twice_the_members_are_twice_the_looks_at_what_they_have() -> None:
+def test_the_cost_of_the_priority_is_linear_in_the_number_of_members() -> None:
     assert looks_at(400) <= 2 * looks_at(200)
 
 
-def test_what_the_api_server_gave_a_pod_counts_where_there_is_no_list() -> None:
+def test_without_a_list_the_priority_that_the_api_server_set_counts() -> None:
     made = cache(*CLASSES, seen("x", "", priority=900, priority_class="high"))
 
     assert made.snapshot(NOW).gangs[GangKey("a/pod:x")].priority == 900
@@ -295,7 +297,7 @@ def test_a_pod_gives_its_gang_no_priority_by_an_annotation() -> None:
     assert made.snapshot(NOW).gangs[GangKey("a/pod:x")].priority == 3
 
 
-def test_a_class_that_makes_nobody_leave_lets_its_gangs_make_nobody_leave() -> None:
+def test_gangs_of_a_class_that_never_preempts_evict_no_pod() -> None:
     patient = PriorityClass(name="patient", value=900, may_preempt=False)
     made = cache(
         patient,

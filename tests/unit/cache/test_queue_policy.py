@@ -55,7 +55,7 @@ def test_a_queue_that_does_not_exist_is_a_problem_until_it_does() -> None:
     assert reason(made) is Reason.QUEUE_NOT_FOUND
 
 
-def test_a_queue_that_cannot_be_used_says_so_through_its_gangs() -> None:
+def test_gangs_of_a_queue_that_cannot_be_used_report_why() -> None:
     made = cache(pod_group(queue="gold"), Queue(name="gold", problem="its weight is -1"))
 
     problem = gang_of(made).problem
@@ -81,14 +81,16 @@ def test_a_queue_too_far_below_the_top_starts_nothing_until_it_is_nearer() -> No
     assert gang_of(made).problem is None
 
 
-def test_the_namespace_names_the_queue_of_those_who_name_none() -> None:
+def test_a_gang_that_names_no_queue_uses_the_queue_of_its_namespace() -> None:
     made = cache(pod_group(), Namespace(name="a", queue="gold"), Queue(name="gold"))
 
     assert gang_of(made).queue == "gold"
 
 
 @pytest.mark.parametrize("written", ["", "default"])
-def test_the_word_default_is_no_choice_because_the_crd_fills_it_in(written: str) -> None:
+def test_a_queue_named_default_counts_as_not_named_because_the_crd_fills_it_in(
+    written: str,
+) -> None:
     made = cache(pod_group(queue=written), Namespace(name="a", queue="gold"), Queue(name="gold"))
 
     assert gang_of(made).queue == "gold"
@@ -100,7 +102,7 @@ def test_a_queue_of_the_namespaces_name_is_its_queue() -> None:
     assert gang_of(made).queue == "a"
 
 
-def test_namespaces_can_be_queues_by_themselves() -> None:
+def test_namespaces_can_be_queues() -> None:
     policy = QueuePolicy(namespaces_are_queues=True)
     made = cache(pod_group(), Namespace(name="a"), policy=policy)
     snapshot = made.snapshot(NOW)
@@ -143,7 +145,7 @@ def test_pods_cannot_promote_themselves_either() -> None:
     assert reason(made) is Reason.QUEUE_NOT_ALLOWED
 
 
-def test_what_the_administrators_allow_later_is_allowed_at_once() -> None:
+def test_a_queue_that_an_administrator_allows_later_is_allowed_at_once() -> None:
     made = cache(
         pod_group(queue="gold"), Queue(name="gold"), Namespace(name="a", allowed=frozenset())
     )
@@ -172,14 +174,14 @@ def message(made: Cluster) -> str:
 
 
 @UNSAID
-def test_the_only_queue_of_the_list_is_that_of_gangs_that_name_none(said: str) -> None:
+def test_a_gang_that_names_no_queue_uses_the_only_queue_of_the_list(said: str) -> None:
     made = cache(pod_group(queue=said), Queue(name="silver"), listed("silver"))
 
     assert (gang_of(made).queue, reason(made)) == ("silver", None)
 
 
 @UNSAID
-def test_a_gang_that_names_none_has_to_choose_where_the_list_has_several(said: str) -> None:
+def test_a_gang_has_to_name_a_queue_where_the_list_has_several(said: str) -> None:
     made = cache(
         pod_group(queue=said),
         Queue(name="silver"),
@@ -203,20 +205,20 @@ def test_an_empty_list_allows_not_even_the_default_queue(said: str) -> None:
     assert "may use no queue: its annotation gang-extender.io/queues is empty" in message(made)
 
 
-def test_the_default_queue_is_that_of_gangs_that_name_none_where_it_is_listed() -> None:
+def test_a_gang_that_names_no_queue_uses_the_default_queue_if_it_is_listed() -> None:
     made = cache(pod_group(), Queue(name="silver"), listed("silver", "default"))
 
     assert (gang_of(made).queue, reason(made)) == ("default", None)
 
 
-def test_the_queue_of_the_namespaces_name_is_left_where_the_list_does_not_have_it() -> None:
+def test_the_queue_with_the_name_of_the_namespace_is_not_used_if_the_list_lacks_it() -> None:
     made = cache(pod_group(), Queue(name="a"), Queue(name="silver"), listed("silver"))
 
     assert (gang_of(made).queue, reason(made)) == ("silver", None)
 
 
 @UNSAID
-def test_a_home_queue_that_is_written_is_allowed_beside_the_list(said: str) -> None:
+def test_a_written_home_queue_is_allowed_in_addition_to_the_list(said: str) -> None:
     home = Namespace(name="a", queue="gold", allowed=frozenset({"silver", "bronze"}))
     made = cache(pod_group(queue=said), Queue(name="gold"), home)
 
@@ -252,7 +254,7 @@ def test_unlisted_namespaces_can_be_denied_every_queue(said: str) -> None:
     assert reason(cache(*items)) is None
 
 
-def test_who_is_denied_may_not_make_itself_a_queue() -> None:
+def test_a_namespace_that_is_denied_every_queue_is_not_a_queue_itself() -> None:
     policy = QueuePolicy(deny_unlisted=True, namespaces_are_queues=True)
 
     assert (
@@ -267,18 +269,20 @@ def test_a_namespace_with_a_list_or_a_home_is_not_denied(said: dict[str, Any]) -
     assert (gang_of(made).queue, reason(made)) == ("gold", None)
 
 
-def test_a_namespace_nobody_has_told_us_of_is_unlisted() -> None:
+def test_an_unknown_namespace_is_unlisted() -> None:
     assert reason(cache(pod_group(), policy=DENY)) is Reason.QUEUE_NOT_ALLOWED
 
 
-def test_whoever_runs_in_a_namespace_that_is_denied_counts_in_the_last_resort() -> None:
+def test_a_running_gang_of_a_denied_namespace_counts_in_the_queue_of_last_resort() -> None:
     running = seen("w-0", on="n1", started_in="gold")
     made = cache(pod_group(), running, Queue(name="gold"), Namespace(name="a"), policy=DENY)
 
     assert gang_of(made).queue == "default"
 
 
-def test_whoever_runs_without_a_home_counts_where_it_was_started_or_in_the_last_resort() -> None:
+def test_a_running_gang_without_a_home_queue_counts_where_it_started_or_in_the_last_resort() -> (
+    None
+):
     silver, bronze = Queue(name="silver"), Queue(name="bronze")
     started = seen("w-0", on="n1", started_in="silver")
     lists = listed("silver", "bronze")
@@ -292,7 +296,7 @@ def test_whoever_runs_without_a_home_counts_where_it_was_started_or_in_the_last_
 AT_MOST_THREE = NamespaceShare(queue="gold", namespace="a", limit=Resources({"cpu": 3000}))
 
 
-def test_what_a_namespace_has_of_a_queue_is_in_the_snapshot_while_the_queue_exists() -> None:
+def test_the_share_of_a_namespace_is_in_the_snapshot_while_the_queue_exists() -> None:
     made = cache(Namespace(name="a", shares=(AT_MOST_THREE,)))
     assert made.snapshot(NOW).shares == {}
 
@@ -303,13 +307,13 @@ def test_what_a_namespace_has_of_a_queue_is_in_the_snapshot_while_the_queue_exis
     assert made.snapshot(NOW).shares == {}
 
 
-def test_nothing_is_kept_for_a_namespace_in_a_queue_it_may_not_use() -> None:
+def test_a_namespace_has_no_share_in_a_queue_it_may_not_use() -> None:
     lists = Namespace(name="a", shares=(AT_MOST_THREE,), allowed=frozenset({"silver"}))
 
     assert cache(lists, Queue(name="gold")).snapshot(NOW).shares == {}
 
 
-def test_nobody_gets_in_by_a_typo() -> None:
+def test_a_typo_in_the_policy_admits_no_gang() -> None:
     made = cache(pod_group(), Namespace(name="a", problem="the annotation x cannot be read"))
 
     assert (reason(made), message(made)) == (
@@ -322,7 +326,7 @@ def test_nobody_gets_in_by_a_typo() -> None:
     assert reason(made) is None
 
 
-def test_a_gang_that_breaks_two_rules_hears_of_its_group_first() -> None:
+def test_a_gang_that_breaks_two_rules_is_told_the_problem_of_its_group_first() -> None:
     made = cache(pod_group(queue="nowhere", problem="minMember is negative"))
 
     assert reason(made) is Reason.POD_GROUP_MISSING
@@ -342,7 +346,7 @@ def test_a_written_default_queue_is_not_replaced() -> None:
     assert made.snapshot(NOW).queues["default"].weight == 5
 
 
-def test_a_change_of_weight_leaves_gangs_alone() -> None:
+def test_a_change_of_weight_does_not_rebuild_gangs() -> None:
     made = cache(pod_group(queue="gold"), Queue(name="gold"))
     before = gang_of(made)
     made.apply(Upsert(Queue(name="gold", weight=7)))
@@ -369,7 +373,7 @@ def test_without_a_known_class_the_default_one_counts(named: str) -> None:
     assert gang_of(cache(pod_group(priority_class=named))).priority == 0
 
 
-def test_a_class_that_changes_changes_its_gangs() -> None:
+def test_a_change_of_a_priority_class_changes_its_gangs() -> None:
     made = cache(pod_group(priority_class="high"), PriorityClass(name="high", value=9))
     made.snapshot(NOW)
     made.apply(Upsert(PriorityClass(name="high", value=1)))
@@ -377,7 +381,7 @@ def test_a_class_that_changes_changes_its_gangs() -> None:
     assert gang_of(made).priority == 1
 
 
-def test_a_dialect_without_priorities_takes_what_its_pods_have() -> None:
+def test_a_gang_of_a_dialect_without_priorities_has_the_priority_of_its_pods() -> None:
     members = [seen(f"w-{n}", priority=each) for n, each in enumerate((2, 5, 7))]
     made = cache(pod_group(min_member=2, dialect=COSCHEDULING), *members)
 

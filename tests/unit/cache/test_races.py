@@ -52,7 +52,7 @@ def all_the_while(act: Callable[[], None]) -> Iterator[None]:
         raise failures[0]
 
 
-def test_a_pod_on_its_way_to_a_node_is_never_missing_from_its_room() -> None:
+def test_a_pod_that_is_being_bound_is_always_counted_on_its_node() -> None:
     made = cache(node("n", cpu=4), pod_group(), seen("w-0"), seen("w-1"))
     most = 3000
 
@@ -73,7 +73,7 @@ def test_a_pod_on_its_way_to_a_node_is_never_missing_from_its_room() -> None:
             made.apply(Upsert(seen(this, on="n", status=Status.BOUND)))
 
 
-def test_a_bound_pod_is_never_counted_as_two_seats() -> None:
+def test_a_bound_pod_is_never_counted_as_two_scheduled_members() -> None:
     made = cache(node("n"), pod_group(), seen("w-0"))
 
     def look() -> None:
@@ -87,7 +87,7 @@ def test_a_bound_pod_is_never_counted_as_two_seats() -> None:
             made.apply(Upsert(seen("w-0")))
 
 
-def test_snapshots_agree_with_themselves_whatever_happens_meanwhile() -> None:
+def test_snapshots_are_consistent_during_concurrent_changes() -> None:
     made = cache(node("n"), pod_group(), *(seen(f"w-{number}") for number in range(4)))
 
     def look() -> None:
@@ -107,7 +107,7 @@ def test_snapshots_agree_with_themselves_whatever_happens_meanwhile() -> None:
                 made.apply(Upsert(seen(name)))
 
 
-def test_rows_and_columns_may_grow_under_a_reader() -> None:
+def test_rows_and_columns_may_grow_during_a_read() -> None:
     made = cache(node("n", cpu=4))
 
     def look() -> None:
@@ -121,7 +121,7 @@ def test_rows_and_columns_may_grow_under_a_reader() -> None:
             made.apply(Upsert(node(f"m{number}", allocatable=room)))
 
 
-def test_a_member_is_on_a_node_from_its_promise_to_its_gangs_roster_without_a_gap(
+def test_a_member_is_counted_without_a_gap_from_its_reservation_to_its_scheduling(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     made = cache(node("n"), pod_group(), seen("w-0"))
@@ -140,7 +140,7 @@ def test_a_member_is_on_a_node_from_its_promise_to_its_gangs_roster_without_a_ga
     assert made.reservations.of(uid("w-0")) is None
 
 
-def test_nobody_stands_still_while_it_is_counted_who_was_asked_to_leave(
+def test_counting_pending_evictions_blocks_no_other_thread(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     made = cache(node("n"), pod_group(), seen("w-0", on="n", status=Status.BOUND))

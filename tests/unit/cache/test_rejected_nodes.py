@@ -13,7 +13,7 @@ from tests.builders import GANG, NOW, cache, node, pod_group, seen, uid
 OTHER = GangKey("a/other")
 
 
-def test_a_misfit_is_forgotten_when_its_time_is_over() -> None:
+def test_a_rejected_node_is_forgotten_after_a_while() -> None:
     clock = VirtualClock()
     misfits = RejectedNodes(clock.monotonic)
     misfits.note(GANG, "n1", 30.0)
@@ -27,7 +27,7 @@ def test_a_misfit_is_forgotten_when_its_time_is_over() -> None:
     assert misfits.by_gang() == {}
 
 
-def test_a_whole_gang_is_noted_without_looking_at_all_others(
+def test_a_whole_gang_is_recorded_without_reading_all_others(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """It happens in the event loop: with some gangs of a thousand it took seconds each time."""
@@ -59,7 +59,7 @@ class Asked(str):
         return str.__eq__(self, other)
 
 
-def test_a_gang_is_forgotten_without_looking_at_all_others() -> None:
+def test_a_gang_is_forgotten_without_reading_all_others() -> None:
     """It happens under the lock of the mirror, whenever a gang ends."""
     misfits = RejectedNodes(VirtualClock().monotonic)
     for number in range(1000):
@@ -72,7 +72,9 @@ def test_a_gang_is_forgotten_without_looking_at_all_others() -> None:
     assert gone.times < 10
 
 
-def test_a_namespace_with_many_makes_nobody_else_forget(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_namespace_with_many_rejected_nodes_displaces_no_other(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr("extender.cache.gang_history.MAX_PAIRS", 100)
     misfits, theirs = RejectedNodes(VirtualClock().monotonic), GangKey("b/victim")
     misfits.note_all(theirs, [f"n{number}" for number in range(30)], 300.0)
@@ -87,7 +89,9 @@ def test_a_namespace_with_many_makes_nobody_else_forget(monkeypatch: pytest.Monk
     assert list(found) == [*(f"a/g{number}" for number in range(170, 200)), "a/large"]
 
 
-def test_one_gang_remembers_no_more_than_all_may(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_gang_has_no_more_rejected_nodes_than_all_may_have(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr("extender.cache.gang_history.MAX_PAIRS", 100)
     misfits = RejectedNodes(VirtualClock().monotonic)
     misfits.note_all(GANG, [f"n{number}" for number in range(150)], 300.0)
@@ -95,7 +99,9 @@ def test_one_gang_remembers_no_more_than_all_may(monkeypatch: pytest.MonkeyPatch
     assert misfits.of(GANG) == {f"n{number}" for number in range(50, 150)}
 
 
-def test_what_is_given_back_or_over_makes_room_for_others(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_released_and_expired_entries_leave_space_for_others(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr("extender.cache.gang_history.MAX_PAIRS", 2)
     clock = VirtualClock()
     misfits = RejectedNodes(clock.monotonic)
@@ -111,7 +117,7 @@ def test_what_is_given_back_or_over_makes_room_for_others(monkeypatch: pytest.Mo
     assert misfits.by_gang() == {OTHER: {"n2", "n3"}}
 
 
-def test_a_snapshot_bars_the_node_to_that_gang_alone() -> None:
+def test_a_snapshot_excludes_the_rejected_node_for_that_gang_alone() -> None:
     mirror = cache(node("n1"), pod_group(), seen("p0"), pod_group("other"), seen("q0", "other"))
     mirror.rejected_nodes.note(GANG, "n1", 30.0)
 
@@ -123,7 +129,7 @@ def test_a_snapshot_bars_the_node_to_that_gang_alone() -> None:
     assert mirror.snapshot(NOW).gangs[GANG].pods[0].shape is mine.shape
 
 
-def test_when_it_is_over_its_pods_are_like_all_others_again() -> None:
+def test_after_the_expiry_the_pods_of_the_gang_have_their_common_shape_again() -> None:
     clock = VirtualClock()
     mirror = cache(node("n1"), pod_group(), seen("p0"), clock=clock)
     before = mirror.snapshot(NOW).gangs[GANG].pods[0].shape
@@ -137,7 +143,7 @@ def test_when_it_is_over_its_pods_are_like_all_others_again() -> None:
     assert shown.gangs[GANG].pods[0].shape is before
 
 
-def test_a_gang_that_is_gone_takes_its_misfits_along() -> None:
+def test_the_rejected_nodes_of_a_deleted_gang_are_forgotten() -> None:
     for gone in (Delete(Kind.POD, uid("p0")), Delete(Kind.GROUP, GANG, VOLCANO)):
         mirror = cache(node("n1"), pod_group(), seen("p0"))
         mirror.rejected_nodes.note(GANG, "n1", 30.0)
@@ -147,7 +153,7 @@ def test_a_gang_that_is_gone_takes_its_misfits_along() -> None:
         assert mirror.rejected_nodes.by_gang() == {}
 
 
-def test_a_group_made_anew_under_the_same_name_begins_without_any() -> None:
+def test_a_recreated_group_begins_without_rejected_nodes() -> None:
     mirror = cache(node("n1"), pod_group(uid="first"), seen("p0"))
     mirror.rejected_nodes.note(GANG, "n1", 30.0)
 

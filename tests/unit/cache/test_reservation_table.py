@@ -18,7 +18,7 @@ def alone(clock: VirtualClock | None = None) -> ReservationTable:
     return cache(clock=clock or VirtualClock()).reservations
 
 
-def test_a_ticket_keeps_room_that_kube_scheduler_does_not_know_of() -> None:
+def test_a_reservation_uses_capacity_that_kube_scheduler_counts_as_free() -> None:
     inflight = alone()
 
     assert inflight.reserve(pod("w-0"), GANG, "n", 1.0)
@@ -31,7 +31,7 @@ def test_a_ticket_keeps_room_that_kube_scheduler_does_not_know_of() -> None:
     assert set(inflight.reserved_nodes()) == {"n"}
 
 
-def test_a_held_pod_is_room_taken_and_no_longer_reserved() -> None:
+def test_the_capacity_of_a_waiting_bind_is_committed_and_no_longer_reserved() -> None:
     inflight = alone()
     inflight.reserve(pod("w-0"), GANG, "n", 1.0)
     inflight.advance(uid("w-0"), Stage.WAITING)
@@ -69,7 +69,7 @@ def test_there_is_no_way_back_from_a_binding_under_way(stage: Stage) -> None:
     assert inflight.committed_on("n") == ONE_CPU.requests
 
 
-def test_a_pod_that_kube_scheduler_tries_again_falls_back_from_held() -> None:
+def test_a_waiting_pod_that_kube_scheduler_retries_goes_back_to_filtered() -> None:
     inflight = alone()
     inflight.reserve(pod("w-0"), GANG, "n", 1.0, stage=Stage.WAITING)
 
@@ -77,7 +77,7 @@ def test_a_pod_that_kube_scheduler_tries_again_falls_back_from_held() -> None:
     assert inflight.reserved_on("n") == ONE_CPU.requests
 
 
-def test_what_is_not_promised_cannot_advance_move_or_be_released() -> None:
+def test_a_pod_without_a_reservation_cannot_advance_move_or_be_released() -> None:
     inflight = alone()
 
     assert not inflight.advance(uid("w-0"), Stage.WAITING)
@@ -95,7 +95,7 @@ def test_a_released_pod_leaves_nothing_behind() -> None:
     assert inflight.reserved_on("n").amount("cpu") == 0
 
 
-def test_giving_back_spares_what_kube_scheduler_counts_on() -> None:
+def test_expiry_keeps_reservations_that_kube_scheduler_counts_on() -> None:
     inflight = alone()
     for name, stage in (("t", Stage.RESERVED), ("p", Stage.FILTERED), ("h", Stage.WAITING)):
         inflight.reserve(pod(name), GANG, "n", 1.0, stage=stage)
@@ -106,7 +106,7 @@ def test_giving_back_spares_what_kube_scheduler_counts_on() -> None:
     assert len(inflight.of_gang(OTHER)) == 1
 
 
-def test_a_pod_on_a_node_needs_no_promise() -> None:
+def test_a_pod_on_a_node_needs_no_reservation() -> None:
     made = cache(node("n"), seen("w-0", on="n"), seen("w-1", status=Status.RELEASING))
 
     assert not made.reservations.reserve(pod("w-0"), GANG, "n", 1.0)
@@ -146,7 +146,7 @@ def test_a_pod_bound_elsewhere_is_counted_there_alone() -> None:
 
 
 @pytest.mark.parametrize("stage", list(Stage))
-def test_a_pod_that_is_gone_has_no_promise(stage: Stage) -> None:
+def test_a_deleted_pod_has_no_reservation(stage: Stage) -> None:
     made = cache(node("n"), pod_group(), seen("w-0"))
     made.reservations.reserve(pod("w-0"), GANG, "n", 1.0, stage=stage)
     made.snapshot(NOW)
@@ -156,7 +156,7 @@ def test_a_pod_that_is_gone_has_no_promise(stage: Stage) -> None:
     assert made.snapshot(NOW).nodes.used.sum() == 0
 
 
-def test_a_ticket_ends_when_its_pod_is_being_deleted() -> None:
+def test_a_reservation_ends_when_its_pod_is_being_deleted() -> None:
     made = cache(node("n"), pod_group(), seen("w-0"))
     made.reservations.reserve(pod("w-0"), GANG, "n", 1.0)
     made.apply(Upsert(seen("w-0", status=Status.RELEASING)))
@@ -164,7 +164,7 @@ def test_a_ticket_ends_when_its_pod_is_being_deleted() -> None:
     assert made.reservations.of(uid("w-0")) is None
 
 
-def test_a_ticket_ends_when_its_pod_leaves_the_gang() -> None:
+def test_a_reservation_ends_when_its_pod_leaves_the_gang() -> None:
     made = cache(node("n"), pod_group(), seen("w-0"))
     made.reservations.reserve(pod("w-0"), GANG, "n", 1.0)
     made.apply(Upsert(seen("w-0", gang="other")))
@@ -172,7 +172,7 @@ def test_a_ticket_ends_when_its_pod_leaves_the_gang() -> None:
     assert made.reservations.of(uid("w-0")) is None
 
 
-def test_a_waiting_bind_keeps_its_room_until_it_is_answered() -> None:
+def test_a_waiting_bind_keeps_its_capacity_until_it_is_answered() -> None:
     made = cache(node("n"), pod_group(), seen("w-0"))
     made.reservations.reserve(pod("w-0"), GANG, "n", 1.0, stage=Stage.WAITING)
     made.apply(Upsert(seen("w-0", status=Status.RELEASING)))
@@ -183,7 +183,7 @@ def test_a_waiting_bind_keeps_its_room_until_it_is_answered() -> None:
     assert snapshot.gangs[GANG].ready == 0
 
 
-def test_an_old_sighting_does_not_undo_a_confirmed_bind() -> None:
+def test_an_old_watch_event_does_not_undo_a_confirmed_bind() -> None:
     made = cache(node("n"), pod_group(), seen("w-0"))
     made.reservations.reserve(pod("w-0"), GANG, "n", 1.0, stage=Stage.BOUND)
     made.apply(Upsert(seen("w-0", nominated="n")))
@@ -202,7 +202,9 @@ def test_an_old_sighting_does_not_undo_a_confirmed_bind() -> None:
         (Stage.BOUND, Status.BINDING),
     ],
 )
-def test_the_plan_sees_a_promised_pod_on_its_node(stage: Stage, status: Status) -> None:
+def test_the_snapshot_has_a_pod_with_a_reservation_on_its_node(
+    stage: Stage, status: Status
+) -> None:
     made = cache(node("n"), pod_group(), seen("w-0", nominated="m", priority=3))
     made.reservations.reserve(pod("w-0"), GANG, "n", 1.0, stage=stage)
 
@@ -211,7 +213,7 @@ def test_the_plan_sees_a_promised_pod_on_its_node(stage: Stage, status: Status) 
     assert (shown.status, shown.node, shown.nominated, shown.priority) == (status, "n", "m", 3)
 
 
-def test_a_promised_pod_is_shown_anew_only_when_something_changed() -> None:
+def test_the_snapshot_reuses_a_reserved_pod_that_did_not_change() -> None:
     made = cache(node("n"), pod_group(), seen("w-0"), seen("w-1"))
     made.reservations.reserve(pod("w-0"), GANG, "n", 1.0)
     before = made.snapshot(NOW).gangs[GANG].pods[0]
@@ -224,7 +226,7 @@ def test_a_promised_pod_is_shown_anew_only_when_something_changed() -> None:
     assert held.status is Status.BINDING
 
 
-def test_a_promised_pod_that_changes_is_shown_as_it_is_now() -> None:
+def test_the_snapshot_has_the_current_state_of_a_reserved_pod() -> None:
     made = cache(node("n"), pod_group(), seen("w-0"))
     made.reservations.reserve(pod("w-0"), GANG, "n", 1.0)
     made.snapshot(NOW)
@@ -235,7 +237,7 @@ def test_a_promised_pod_that_changes_is_shown_as_it_is_now() -> None:
     assert (shown.status, shown.nominated) == (Status.ALLOCATED, "n")
 
 
-def test_a_released_pod_is_shown_as_it_was() -> None:
+def test_the_snapshot_has_a_released_pod_as_it_was_before() -> None:
     made = cache(node("n"), pod_group(), seen("w-0"))
     made.reservations.reserve(pod("w-0"), GANG, "n", 1.0)
     made.snapshot(NOW)
@@ -246,7 +248,7 @@ def test_a_released_pod_is_shown_as_it_was() -> None:
     assert snapshot.nodes.used.sum() == 0
 
 
-def test_promised_host_ports_are_taken() -> None:
+def test_reserved_host_ports_are_used() -> None:
     web = pod("x", shape=shape(cpu=1, host_ports=(HostPort(80),)))
     made = cache(node("n"), seen("x", "", shape=web.shape))
     made.reservations.reserve(web, GangKey("a/pod:x"), "n", 1.0)
@@ -258,7 +260,7 @@ def test_promised_host_ports_are_taken() -> None:
     assert made.snapshot(NOW).nodes.ports == {}
 
 
-def test_a_promise_on_a_node_nobody_knows_is_no_row() -> None:
+def test_a_reservation_on_an_unknown_node_adds_no_row() -> None:
     made = cache(node("n"), pod_group(), seen("w-0"))
     made.reservations.reserve(pod("w-0"), GANG, "ghost", 1.0)
 
@@ -269,7 +271,7 @@ def test_a_promise_on_a_node_nobody_knows_is_no_row() -> None:
     assert made.snapshot(NOW).nodes.used[:, 0].tolist() == [1000, 0]
 
 
-def test_a_bind_without_any_outcome_is_taken_for_not_done() -> None:
+def test_a_bind_without_an_outcome_is_treated_as_not_done() -> None:
     made = cache(node("n"), pod_group(), seen("w-0"))
     made.reservations.reserve(pod("w-0"), GANG, "n", 0.0, stage=Stage.UNKNOWN)
     sent = made.reservations.of(uid("w-0"))
@@ -279,7 +281,7 @@ def test_a_bind_without_any_outcome_is_taken_for_not_done() -> None:
     assert len(made.reservations) == 0
 
 
-def test_a_bind_whose_outcome_may_still_come_keeps_its_room_however_long_it_takes() -> None:
+def test_a_bind_whose_outcome_may_still_come_keeps_its_capacity() -> None:
     made = cache(node("n"), pod_group(), seen("w-0"))
     made.reservations.reserve(pod("w-0"), GANG, "n", 0.0, stage=Stage.BINDING)
 
@@ -298,7 +300,7 @@ def test_a_confirmed_bind_is_kept_as_long_as_its_pod_exists() -> None:
 
 
 @pytest.mark.parametrize("stage", [Stage.UNKNOWN, Stage.BOUND])
-def test_while_the_watch_is_silent_nobody_can_tell_that_a_bind_did_not_happen(
+def test_a_bind_without_an_outcome_is_kept_while_the_watch_is_silent(
     stage: Stage,
 ) -> None:
     made = cache(node("n"), pod_group())
@@ -313,7 +315,7 @@ def test_while_the_watch_is_silent_nobody_can_tell_that_a_bind_did_not_happen(
     assert made.reservations.drop_unsettled(sent, later)
 
 
-def test_a_gang_backs_off_until_its_time_has_come() -> None:
+def test_a_gang_backs_off_until_its_backoff_ends() -> None:
     clock = VirtualClock()
     made = cache(pod_group(), clock=clock)
     made.reservations.back_off(GANG, 10)
@@ -327,7 +329,7 @@ def test_a_gang_backs_off_until_its_time_has_come() -> None:
     assert made.reservations.backs_off_for(GANG) == 0.0
 
 
-def test_how_long_a_gang_backs_off_does_not_depend_on_the_wall_clock() -> None:
+def test_the_backoff_of_a_gang_does_not_depend_on_the_wall_clock() -> None:
     clock = VirtualClock()
     made = cache(pod_group(), clock=clock)
     made.reservations.back_off(GANG, 10)
@@ -337,7 +339,7 @@ def test_how_long_a_gang_backs_off_does_not_depend_on_the_wall_clock() -> None:
     assert made.snapshot(an_hour_back).gangs[GANG].backing_off_until == an_hour_back + 10
 
 
-def test_what_is_promised_since_the_last_turn_is_spent_by_its_queue_and_namespace() -> None:
+def test_new_reservations_count_as_spent_by_their_queue_and_namespace() -> None:
     made = cache(node("n"), pod_group(), seen("w-0"))
     made.reservations.reserve(pod("w-0"), GANG, "n", 0.0, queue="q")
     made.reservations.reserve(pod("w-0"), GANG, "n", 1.0, queue="q")
@@ -349,7 +351,7 @@ def test_what_is_promised_since_the_last_turn_is_spent_by_its_queue_and_namespac
     assert made.reservations.spent() == {}
 
 
-def test_tickets_change_places_unless_one_of_them_has_been_used() -> None:
+def test_reservations_swap_nodes_unless_one_of_them_is_in_use() -> None:
     inflight = alone()
     inflight.reserve(pod("w-0"), GANG, "n-0", 0.0)
     inflight.reserve(pod("w-1"), GANG, "n-1", 0.0)
@@ -366,7 +368,7 @@ def test_tickets_change_places_unless_one_of_them_has_been_used() -> None:
     assert not inflight.swap(uid("w-0"), uid("w-1"))
 
 
-def test_a_place_somewhere_takes_no_room_of_any_node() -> None:
+def test_a_reservation_on_any_node_uses_no_capacity_of_a_node() -> None:
     inflight = alone()
     inflight.reserve(pod("web"), GANG, ANY_NODE, 0.0, stage=Stage.FILTERED)
 
@@ -378,7 +380,7 @@ def test_a_place_somewhere_takes_no_room_of_any_node() -> None:
     assert inflight.committed_on("n") == pod("web").requests
 
 
-def test_room_that_comes_free_wakes_the_cycle_but_a_promise_does_not() -> None:
+def test_a_release_requests_a_cycle_but_a_reservation_does_not() -> None:
     made = cache(node("n"), pod_group(), seen("w-0"))
     woken: list[int] = []
     made.on_change(lambda: woken.append(1))

@@ -41,7 +41,7 @@ class World:
         return set(self.cluster.snapshot(self.clock.now()).stuck)
 
 
-def test_room_is_on_its_way_for_the_grace_of_its_pod_and_a_while_longer() -> None:
+def test_capacity_is_expected_during_the_grace_period_of_its_pod_and_a_while_longer() -> None:
     world = World(grace_s=30)
 
     assert world.coming() == 4
@@ -51,7 +51,7 @@ def test_room_is_on_its_way_for_the_grace_of_its_pod_and_a_while_longer() -> Non
     assert world.stuck() == {"a-x"}
 
 
-def test_nobody_waits_for_ever_for_a_pod_with_an_absurd_grace() -> None:
+def test_the_wait_for_a_pod_with_an_extreme_grace_period_is_bounded() -> None:
     world = World(grace_s=365 * 86400)
 
     assert world.coming(after_s=LONGEST_GRACE_S + STUCK_S - 1) == 4
@@ -59,7 +59,7 @@ def test_nobody_waits_for_ever_for_a_pod_with_an_absurd_grace() -> None:
 
 
 @pytest.mark.parametrize("wrong_by", [3600, -3600])
-def test_a_clock_that_steps_calls_nobody_stuck(wrong_by: float) -> None:
+def test_a_step_of_the_wall_clock_makes_no_pod_stuck(wrong_by: float) -> None:
     world = World(grace_s=0)
     world.clock.wall_is_off_by = wrong_by
 
@@ -67,7 +67,7 @@ def test_a_clock_that_steps_calls_nobody_stuck(wrong_by: float) -> None:
     assert world.coming(after_s=2) == 0
 
 
-def test_a_pod_from_before_our_time_is_given_a_while_too() -> None:
+def test_a_pod_deleted_before_the_extender_started_also_gets_some_time() -> None:
     """After a restart all we know is the clock on the wall, and that may be wrong."""
     clock = VirtualClock()
     made = cache(node("n1"), leaving(clock, grace_s=-86400), clock=clock)
@@ -77,7 +77,7 @@ def test_a_pod_from_before_our_time_is_given_a_while_too() -> None:
     assert made.snapshot(clock.now()).stuck == {uid("x")}
 
 
-def test_saved_objects_are_judged_by_their_own_time() -> None:
+def test_saved_objects_are_judged_by_the_time_of_their_snapshot() -> None:
     clock = VirtualClock()
     made = Cluster(clock, seen_s=0)
     for item in (node("n1"), leaving(clock, -STUCK_S - 1), leaving(clock, -STUCK_S + 1, "y")):
@@ -86,7 +86,7 @@ def test_saved_objects_are_judged_by_their_own_time() -> None:
     assert made.snapshot(clock.now()).stuck == {uid("x")}
 
 
-def test_a_pod_that_was_given_up_is_forgotten_when_it_goes_after_all() -> None:
+def test_a_stuck_pod_that_ends_after_all_is_forgotten() -> None:
     world = World()
     world.coming(after_s=3600)
     world.cluster.apply(Upsert(leaving(world.clock, grace_s=-3570)))
@@ -102,7 +102,7 @@ def test_a_pod_that_was_given_up_is_forgotten_when_it_goes_after_all() -> None:
 
 @pytest.mark.parametrize("ends_after_s", [5, 3600], ids=["in time", "when it was given up"])
 @pytest.mark.parametrize("status", [Status.FAILED, Status.SUCCEEDED])
-def test_a_pod_that_has_ended_gives_its_room_back_once_though_a_finalizer_keeps_it(
+def test_a_finished_pod_with_a_finalizer_frees_its_capacity_once(
     status: Status, ends_after_s: float
 ) -> None:
     world = World()
@@ -120,7 +120,7 @@ def test_a_pod_that_has_ended_gives_its_room_back_once_though_a_finalizer_keeps_
         assert world.stuck() == set()
 
 
-def test_room_on_its_way_is_waited_for_whoever_ended_there_before() -> None:
+def test_capacity_is_expected_whatever_pods_ended_on_the_node_before() -> None:
     """What a finalizer kept for long is not taken off the room of those who come after it."""
     clock = VirtualClock()
     big = pod_group("big", 2)
@@ -136,7 +136,7 @@ def test_room_on_its_way_is_waited_for_whoever_ended_there_before() -> None:
     assert plan.verdicts[big.key].reason is Reason.WAITING_FOR_VICTIMS
 
 
-def test_a_pod_that_is_killed_after_all_is_given_no_more_time_than_before() -> None:
+def test_a_pod_with_a_shortened_grace_period_gets_no_more_time_than_before() -> None:
     world = World(grace_s=600)
     assert world.coming(after_s=300) == 4
     world.cluster.apply(Upsert(leaving(world.clock, grace_s=0)))
@@ -145,7 +145,7 @@ def test_a_pod_that_is_killed_after_all_is_given_no_more_time_than_before() -> N
     assert world.coming(after_s=2) == 0
 
 
-def test_a_pod_stuck_in_terminating_keeps_nobody_from_idle_room() -> None:
+def test_a_pod_stuck_in_terminating_does_not_keep_a_gang_from_unused_capacity() -> None:
     clock = VirtualClock()
     big, small = pod_group("big", 3), pod_group("small", 1, created=2.0)
     made = cache(

@@ -38,7 +38,7 @@ def scene() -> Scene:
     return scene
 
 
-def test_a_gang_does_not_start_with_a_held_member_that_was_granted_while_its_group_is_read(
+def test_a_gang_does_not_start_with_a_member_that_may_be_evicted_since_the_live_read_began(
     scene: Scene,
 ) -> None:
     calls = [Call(scene.barrier, uid) for uid in ("w-0", "w-1")]
@@ -50,7 +50,9 @@ def test_a_gang_does_not_start_with_a_held_member_that_was_granted_while_its_gro
     assert not calls[1].done(), "the other waits for whoever comes in its place"
 
 
-def test_nor_if_it_is_granted_before_the_last_member_comes(scene: Scene) -> None:
+def test_a_gang_does_not_start_with_a_member_that_may_be_evicted_before_the_last_comes(
+    scene: Scene,
+) -> None:
     first = Call(scene.barrier, "w-0")
     asks(scene, n_1="w-0")
     Call(scene.barrier, "w-1")
@@ -60,13 +62,17 @@ def test_nor_if_it_is_granted_before_the_last_member_comes(scene: Scene) -> None
     assert first.result(0) == Cause.POD_PREEMPTED.text(GANG)
 
 
-def test_nor_with_one_that_was_granted_on_its_way_to_us(scene: Scene) -> None:
+def test_a_gang_does_not_start_with_a_member_that_may_be_evicted_before_its_bind(
+    scene: Scene,
+) -> None:
     asks(scene, n_1="w-0")
 
     assert Call(scene.barrier, "w-0").result(0) == Cause.POD_PREEMPTED.text(GANG)
 
 
-def test_it_does_when_another_node_was_chosen(scene: Scene) -> None:
+def test_a_gang_starts_when_kube_scheduler_chose_another_node_for_the_eviction(
+    scene: Scene,
+) -> None:
     scene.show(pod("other", node="n-2", status=Status.RUNNING), BOSS)
     asks(scene, n_1="w-0", n_2="other")
     scene.show(pod("boss", nominated="n-2"), BOSS)
@@ -77,7 +83,7 @@ def test_it_does_when_another_node_was_chosen(scene: Scene) -> None:
     assert scene.binder.batches == [["w-0", "w-1"]]
 
 
-def test_it_does_when_nobody_was_evicted_for_so_long_that_it_would_have_been_seen(
+def test_a_gang_starts_when_the_allowed_eviction_was_not_seen_for_long(
     scene: Scene,
 ) -> None:
     asks(scene, n_1="w-0")
@@ -89,7 +95,7 @@ def test_it_does_when_nobody_was_evicted_for_so_long_that_it_would_have_been_see
     assert scene.binder.batches == [["w-0", "w-1"]]
 
 
-def test_a_surplus_member_that_was_granted_meanwhile_does_not_follow() -> None:
+def test_a_surplus_member_that_may_be_evicted_does_not_follow() -> None:
     """It would count as a seat that may be taken from somebody else."""
     desk = a_gang_of(3, min_member=2)
     desk.arrives("w-0")
@@ -103,7 +109,7 @@ def test_a_surplus_member_that_was_granted_meanwhile_does_not_follow() -> None:
     assert desk.cause_of(3) is Cause.POD_PREEMPTED
 
 
-def test_nor_does_one_follow_those_who_were_all_granted_before_the_last_answer_came() -> None:
+def test_a_surplus_member_does_not_follow_members_that_may_all_be_evicted() -> None:
     """Our watch showed them first; whoever follows would stand alone."""
     desk = a_gang_of(3, min_member=2)
     desk.arrives("w-0")
@@ -120,7 +126,7 @@ def test_nor_does_one_follow_those_who_were_all_granted_before_the_last_answer_c
     assert desk.cause_of(3) is Cause.GANG_PREEMPTED
 
 
-def test_nor_is_one_bound_that_comes_to_a_gang_which_runs() -> None:
+def test_a_late_member_of_a_running_gang_that_may_be_evicted_is_not_bound() -> None:
     desk = a_gang_of(3, min_member=2)
     desk.arrives("w-0")
     desk.commits(desk.arrives("w-1"))
@@ -142,7 +148,7 @@ def runs(scene: Scene) -> Scene:
     return scene
 
 
-def test_nobody_joins_a_gang_that_was_granted_as_a_whole(runs: Scene) -> None:
+def test_no_member_joins_a_gang_that_may_be_evicted_as_a_whole(runs: Scene) -> None:
     chosen = {"n-1": ["w-0", "w-1"]}
     assert runs.gate.preempt(pod("boss", priority=10), BOSS, chosen) == chosen
 
@@ -150,7 +156,7 @@ def test_nobody_joins_a_gang_that_was_granted_as_a_whole(runs: Scene) -> None:
     assert runs.binder.batches == []
 
 
-def test_nor_is_one_completed_whose_standing_members_were_granted_while_its_group_is_read(
+def test_a_gang_whose_running_members_may_be_evicted_since_the_live_read_is_not_completed(
     runs: Scene,
 ) -> None:
     runs.show_group(min_member=3)
@@ -162,7 +168,7 @@ def test_nor_is_one_completed_whose_standing_members_were_granted_while_its_grou
     assert runs.binder.batches == []
 
 
-def test_nor_does_who_failed_complete_one_in_part_whose_standing_members_were_granted(
+def test_a_failed_member_does_not_complete_a_partial_gang_that_may_be_evicted(
     scene: Scene,
 ) -> None:
     scene.show_group(min_member=3)
@@ -183,7 +189,7 @@ def test_nor_does_who_failed_complete_one_in_part_whose_standing_members_were_gr
 
 
 @pytest.mark.parametrize("nodes", [("n-1",), ("n-1", "n-2")])
-def test_a_gang_of_which_nobody_stands_any_more_starts_over_whatever_was_granted(
+def test_a_gang_without_running_members_starts_over_whatever_may_be_evicted(
     runs: Scene, nodes: tuple[str, ...]
 ) -> None:
     runs.show(pod("other", node="n-2", status=Status.RUNNING), BOSS)
@@ -200,7 +206,7 @@ def test_a_gang_of_which_nobody_stands_any_more_starts_over_whatever_was_granted
     assert runs.binder.batches == [["w-2", "w-3"]]
 
 
-def test_one_may_when_it_was_not_evicted_for_so_long_that_it_would_have_been_seen(
+def test_a_member_joins_a_gang_when_the_allowed_eviction_was_not_seen_for_long(
     runs: Scene,
 ) -> None:
     runs.gate.preempt(pod("boss", priority=10), BOSS, {"n-1": ["w-0", "w-1"]})
@@ -210,14 +216,14 @@ def test_one_may_when_it_was_not_evicted_for_so_long_that_it_would_have_been_see
     assert runs.binder.batches == [["w-2"]]
 
 
-def test_nobody_joins_a_gang_that_we_have_asked_to_leave_and_not_seen_leave(runs: Scene) -> None:
+def test_no_member_joins_a_gang_with_pending_evictions(runs: Scene) -> None:
     runs.cluster.pending_evictions.replace({PodUid("w-0"): GANG, PodUid("w-1"): GANG})
     Call(runs.barrier, "w-2")
 
     assert runs.binder.batches == []
 
 
-def test_nor_does_it_start_over_with_one_of_those(runs: Scene) -> None:
+def test_a_gang_does_not_start_over_with_a_pending_eviction(runs: Scene) -> None:
     runs.show(pod("w-0", node="n-1", status=Status.RELEASING))
     runs.cluster.pending_evictions.replace({PodUid("w-1"): GANG})
     Call(runs.barrier, "w-2")
@@ -225,7 +231,7 @@ def test_nor_does_it_start_over_with_one_of_those(runs: Scene) -> None:
     assert (runs.reader.reads, runs.binder.batches) == ([], [])
 
 
-def test_one_may_join_while_enough_of_it_stay(runs: Scene) -> None:
+def test_a_member_joins_a_gang_of_which_enough_members_stay(runs: Scene) -> None:
     runs.show(pod("w-3", node="n-1", status=Status.RUNNING))
     runs.cluster.pending_evictions.replace({PodUid("w-0"): GANG})
     Call(runs.barrier, "w-2")
@@ -233,7 +239,7 @@ def test_one_may_join_while_enough_of_it_stay(runs: Scene) -> None:
     assert runs.binder.batches == [["w-2"]]
 
 
-def test_what_kube_scheduler_was_granted_counts_before_we_evict_for_as_long_as_it_may_be_taken(
+def test_an_allowed_eviction_is_counted_for_as_long_as_kube_scheduler_may_use_it(
     runs: Scene,
 ) -> None:
     runs.show(pod("w-3", node="n-1", status=Status.RUNNING))
@@ -248,7 +254,7 @@ def test_what_kube_scheduler_was_granted_counts_before_we_evict_for_as_long_as_i
 
 
 @pytest.mark.parametrize(("nominated", "leaving"), [("n-1", 1), ("n-2", 0)])
-def test_of_several_nodes_only_the_nominated_one_counts_before_we_evict_though_nobody_asks(
+def test_of_several_nodes_only_allowed_evictions_on_the_nominated_one_are_counted(
     runs: Scene, nominated: str, leaving: int
 ) -> None:
     runs.show(pod("w-3", node="n-1", status=Status.RUNNING))

@@ -24,7 +24,7 @@ def test_a_pod_of_no_gang_is_bound_at_once():
     assert desk.arrives("single") == [Bind((order,), until=desk.now + desk.limits.answer_s)]
 
 
-def test_a_member_that_comes_too_early_is_held():
+def test_the_bind_of_an_early_member_waits():
     desk = a_gang_of(2)
 
     assert desk.arrives("w-0") == [MarkWaiting(PodUid("w-0"), "n-1")]
@@ -47,13 +47,13 @@ def test_a_replacement_counts_the_members_that_run():
     assert bound_uids(desk.commits(desk.arrives("w-2"))) == ["w-2"]
 
 
-def test_a_member_of_a_group_of_one_is_bound_without_reading_the_group():
+def test_a_member_of_a_group_of_one_is_bound_without_a_live_read():
     desk = a_gang_of(2, min_member=1)
 
     assert bound_uids(desk.arrives("w-0")) == ["w-0"]
 
 
-def test_a_pod_that_is_on_that_node_already_is_a_success():
+def test_a_bind_of_a_pod_that_is_already_on_its_node_succeeds():
     desk = a_gang_of(2)
     desk.world.change_pod("w-0", status=Status.RUNNING, node="n-1")
     desk.arrives("w-0", node="n-1")
@@ -85,7 +85,7 @@ def test_a_pod_that_cannot_be_bound_is_refused(cause, change):
     assert desk.cause_of(1) is cause
 
 
-def test_an_unknown_pod_is_refused_and_its_room_given_back():
+def test_an_unknown_pod_is_refused_and_its_capacity_released():
     desk = a_gang_of(2)
     desk.world.remove_pod("w-0")
 
@@ -109,7 +109,7 @@ def test_a_podgroup_that_cannot_be_used_is_refused():
     assert desk.cause_of(1) is Cause.GROUP_UNUSABLE
 
 
-def test_a_member_without_a_ticket_is_refused():
+def test_a_member_without_a_reservation_is_refused():
     desk = a_gang_of(2)
     desk.world.flight.clear()
     desk.arrives("w-0")
@@ -126,14 +126,14 @@ def test_a_full_table_refuses_instead_of_growing():
     assert desk.book.waiting_binds == 1
 
 
-def test_a_full_table_still_lets_a_held_pod_repeat_its_call():
+def test_a_full_table_accepts_a_repeated_call_of_a_waiting_pod():
     desk = a_gang_of(3, limits=Timeouts(max_waiting_binds=1))
     desk.arrives("w-0")
 
     assert desk.arrives("w-0", node="n-2")[-1] == MarkWaiting(PodUid("w-0"), "n-2")
 
 
-def test_a_closed_book_refuses_until_it_opens():
+def test_a_closed_state_machine_refuses_until_it_opens():
     desk = a_gang_of(2)
     desk.tell(Closed(Cause.LEASE_LOST))
     desk.arrives("w-0")
@@ -145,7 +145,7 @@ def test_a_closed_book_refuses_until_it_opens():
     assert desk.cause_of(2) is None
 
 
-def test_every_cause_has_one_constant_sentence_kube_scheduler_can_show():
+def test_every_cause_has_one_constant_sentence_for_kube_scheduler():
     texts = [cause.text(GANG) for cause in Cause]
 
     assert len(set(texts)) == len(texts)

@@ -74,7 +74,7 @@ def test_members_that_come_while_the_group_is_read_follow_the_rest():
     assert bound_uids(desk.settled("w-1")) == ["w-2"]
 
 
-def test_the_live_group_may_ask_for_more_than_the_mirror_knew():
+def test_the_live_group_may_ask_for_more_than_the_cache_knew():
     desk = a_gang_of(3, min_member=2)
     desk.arrives("w-0")
     verify = the(Verify, desk.arrives("w-1"))
@@ -96,7 +96,7 @@ def test_roles_must_be_there_too():
     assert bound_uids(desk.commits(desk.arrives("m-0"))) == ["w-0", "w-1", "m-0"]
 
 
-def test_a_seated_member_stands_for_its_role():
+def test_a_scheduled_member_counts_for_its_role():
     desk = a_gang_of(0, min_member=2)
     desk.world.add_group(2, roles={"master": 1})
     desk.world.add_pod("m-0", role="master", node="n-3")
@@ -105,7 +105,7 @@ def test_a_seated_member_stands_for_its_role():
     assert bound_uids(desk.commits(desk.arrives("w-0"))) == ["w-0"]
 
 
-def test_a_member_is_held_while_a_role_is_missing_though_enough_others_run():
+def test_a_bind_waits_while_a_role_is_missing_though_enough_other_members_run():
     desk = a_gang_of(0, min_member=2)
     desk.world.add_group(2, roles={"master": 1})
     for uid in ("w-0", "w-1"):
@@ -115,7 +115,7 @@ def test_a_member_is_held_while_a_role_is_missing_though_enough_others_run():
     assert desk.arrives("w-2") == [MarkWaiting(PodUid("w-2"), "n-1")]
 
 
-def test_roles_that_add_up_to_more_than_the_minimum_are_not_asked_for():
+def test_roles_that_add_up_to_more_than_the_minimum_are_not_required():
     desk = a_gang_of(2)
     desk.world.add_group(2, roles={"master": 1, "worker": 5})
     desk.arrives("w-0")
@@ -142,7 +142,7 @@ def test_a_group_of_one_with_a_role_still_waits_for_that_role():
     ],
     ids=["being deleted", "gated"],
 )
-def test_a_member_that_changed_unheard_is_found_out_before_the_commit(change, cause):
+def test_a_member_that_changed_unnoticed_is_found_before_the_commit(change, cause):
     desk = a_gang_of(3)
     desk.arrives("w-0")
     desk.arrives("w-1")
@@ -155,7 +155,7 @@ def test_a_member_that_changed_unheard_is_found_out_before_the_commit(change, ca
     assert desk.book.state_of(GANG) is AttemptState.ASSEMBLING
 
 
-def test_a_member_bound_elsewhere_unheard_is_refused_but_counts_as_seated():
+def test_a_member_bound_elsewhere_unnoticed_is_refused_but_counts_as_scheduled():
     desk = a_gang_of(3)
     desk.arrives("w-0")
     desk.arrives("w-1")
@@ -179,7 +179,7 @@ CHANGES = {
 
 
 @pytest.mark.parametrize(("facts", "cause"), CHANGES.values(), ids=CHANGES.keys())
-def test_a_node_that_fell_unheard_is_found_out_before_the_commit(facts, cause):
+def test_a_node_that_failed_unnoticed_is_found_before_the_commit(facts, cause):
     desk = a_gang_of(3)
     desk.arrives("w-0", node="n-1")
     desk.arrives("w-1", node="n-2")
@@ -195,7 +195,7 @@ def test_a_node_that_fell_unheard_is_found_out_before_the_commit(facts, cause):
 
 
 @pytest.mark.parametrize(("facts", "cause"), CHANGES.values(), ids=CHANGES.keys())
-def test_a_node_that_falls_while_binds_wait_for_it_sends_them_back_at_once(facts, cause):
+def test_binds_that_wait_for_a_node_that_fails_are_refused_at_once(facts, cause):
     desk = a_gang_of(4)
     desk.arrives("w-0", node="n-1")
     desk.arrives("w-1", node="n-2")
@@ -208,7 +208,7 @@ def test_a_node_that_falls_while_binds_wait_for_it_sends_them_back_at_once(facts
     assert [desk.cause_of(call) for call in (1, 2, 3)] == [None, cause, cause]
 
 
-def test_room_that_somebody_else_took_is_seen_before_the_commit():
+def test_capacity_that_another_pod_took_is_found_before_the_commit():
     desk = a_gang_of(2)
     desk.world.add_node("n-2", room=1)
     desk.arrives("w-0", node="n-1")
@@ -253,7 +253,7 @@ def test_a_pod_that_tolerates_a_cordon_may_wait_for_a_cordoned_node(toleration, 
     assert desk.cause_of(1) is (None if stays else Cause.NODE_LOST)
 
 
-def test_a_gang_whose_last_member_falls_at_verification_is_dissolved():
+def test_an_attempt_whose_last_member_fails_the_verification_ends():
     desk = a_gang_of(1, min_member=2)
     desk.world.add_pod("seated", node="n-3")
     verify = desk.arrives("w-0")
@@ -264,7 +264,7 @@ def test_a_gang_whose_last_member_falls_at_verification_is_dissolved():
     assert desk.book.state_of(GANG) is None
 
 
-def test_a_pod_bound_on_its_node_behind_our_back_is_a_success():
+def test_a_pod_that_something_else_bound_on_its_node_is_a_success():
     desk = a_gang_of(3)
     desk.arrives("w-0", node="n-1")
     desk.world.change_pod("w-0", status=Status.BOUND, node="n-1")
@@ -283,7 +283,7 @@ def test_an_unreadable_group_is_read_again():
     assert bound_uids(desk.commits(again)) == ["w-0", "w-1"]
 
 
-def test_a_group_that_stays_unreadable_sends_everybody_back():
+def test_a_group_that_stays_unreadable_refuses_every_call():
     desk = a_gang_of(2)
     desk.arrives("w-0")
     verify = the(Verify, desk.arrives("w-1"))
@@ -297,7 +297,7 @@ def test_a_group_that_stays_unreadable_sends_everybody_back():
     assert desk.now <= 100 + desk.limits.hold_s
 
 
-def test_a_read_that_never_ends_sends_everybody_back():
+def test_a_live_read_that_never_ends_refuses_every_call():
     desk = a_gang_of(2)
     desk.arrives("w-0")
     desk.arrives("w-1")
@@ -318,7 +318,7 @@ def test_an_answer_from_another_epoch_is_ignored():
     assert desk.book.state_of(GANG) is AttemptState.VERIFYING
 
 
-def test_a_change_of_the_group_while_it_is_read_asks_again():
+def test_a_change_of_the_group_while_it_is_read_causes_another_read():
     desk = a_gang_of(2)
     desk.arrives("w-0")
     old = the(Verify, desk.arrives("w-1"))
@@ -338,7 +338,7 @@ def test_a_change_of_the_groups_status_while_it_is_read_is_no_change():
     assert bound_uids(desk.commits(verify)) == ["w-0", "w-1"]
 
 
-def test_a_slow_read_cannot_undercut_what_the_mirror_shows():
+def test_a_slow_read_cannot_lower_the_minimum_that_the_cache_shows():
     desk = a_gang_of(2)
     desk.arrives("w-0", node="n-1")
     verify = the(Verify, desk.arrives("w-1", node="n-2"))
@@ -348,7 +348,7 @@ def test_a_slow_read_cannot_undercut_what_the_mirror_shows():
     assert desk.book.state_of(GANG) is AttemptState.ASSEMBLING
 
 
-def test_who_is_needed_by_what_the_mirror_shows_goes_in_one_batch_whatever_a_slow_read_says():
+def test_members_needed_by_the_cached_minimum_are_sent_in_one_batch():
     desk = a_gang_of(2)
     desk.arrives("w-0")
     verify = the(Verify, desk.arrives("w-1"))
@@ -360,7 +360,7 @@ def test_who_is_needed_by_what_the_mirror_shows_goes_in_one_batch_whatever_a_slo
     ]
 
 
-def test_a_change_the_mirror_shows_but_has_not_told_yet_asks_again():
+def test_a_change_that_the_cache_has_not_reported_yet_causes_another_read():
     desk = a_gang_of(3, min_member=2)
     desk.arrives("w-0")
     old = the(Verify, desk.arrives("w-1"))
@@ -370,7 +370,7 @@ def test_a_change_the_mirror_shows_but_has_not_told_yet_asks_again():
     assert desk.book.state_of(GANG) is AttemptState.ASSEMBLING
 
 
-def test_a_gang_is_not_begun_when_kube_scheduler_would_give_up_midway():
+def test_a_gang_is_not_sent_when_kube_scheduler_would_time_out_midway():
     desk = a_gang_of(3)
     desk.arrives("w-0")
     desk.arrives("w-1")
@@ -391,7 +391,7 @@ def test_a_gang_that_cannot_be_bound_within_the_commit_is_refused_whole_at_its_f
     assert desk.book.state_of(GANG) is None
 
 
-def test_a_longer_timeout_lets_a_large_gang_in():
+def test_a_longer_timeout_admits_a_large_gang():
     desk = a_gang_of(1, min_member=10_000, limits=Timeouts.within(hold_s=30, bind_timeout_s=90))
 
     assert desk.arrives("w-0") == [MarkWaiting(PodUid("w-0"), "n-1")]
@@ -417,7 +417,7 @@ def test_members_beyond_the_minimum_make_no_gang_too_large():
     assert bound_uids(desk.settled("w-1")) == ["w-2"]
 
 
-def test_a_gang_that_grew_too_large_while_it_waited_is_not_sent_half_way():
+def test_a_gang_that_grew_too_large_while_it_waited_is_not_sent_in_part():
     desk = a_gang_of(3, min_member=2, limits=Timeouts(commit_s=10, binds_per_s=0.2))
     desk.arrives("w-0")
     desk.world.add_group(3)
@@ -442,7 +442,7 @@ def test_a_failed_surplus_member_does_not_break_the_gang():
     assert desk.error_of(3) == FAILED.message
 
 
-def test_members_that_come_during_the_commit_follow_when_the_gang_stands():
+def test_members_that_come_during_the_commit_follow_once_the_gang_is_bound():
     desk = a_gang_of(3, min_member=2)
     desk.arrives("w-0")
     desk.commits(desk.arrives("w-1"))
@@ -473,7 +473,7 @@ def test_a_surplus_member_behind_a_refused_gang_is_refused_with_it(late):
     assert bound_uids(desk.arrives("w-2")) == [], "nor does it start alone afterwards"
 
 
-def test_a_surplus_member_does_not_follow_those_of_whom_nobody_knows():
+def test_a_surplus_member_does_not_follow_members_of_unknown_outcome():
     desk = a_gang_of(3, min_member=2)
     desk.arrives("w-0")
     verify = desk.arrives("w-1")
@@ -486,7 +486,7 @@ def test_a_surplus_member_does_not_follow_those_of_whom_nobody_knows():
     assert desk.cause_of(3) is Cause.BIND_FAILED
 
 
-def test_a_surplus_member_does_not_follow_those_who_are_gone_since():
+def test_a_surplus_member_does_not_follow_members_deleted_meanwhile():
     desk = a_gang_of(3, min_member=2)
     desk.arrives("w-0")
     desk.commits(desk.arrives("w-1"))
@@ -500,7 +500,7 @@ def test_a_surplus_member_does_not_follow_those_who_are_gone_since():
     assert desk.cause_of(3) is Cause.BIND_FAILED
 
 
-def test_a_surplus_member_completes_a_gang_of_which_a_needed_one_failed():
+def test_a_surplus_member_completes_a_gang_whose_needed_member_failed():
     desk = a_gang_of(3, min_member=2)
     desk.arrives("w-0")
     verify = desk.arrives("w-1")
@@ -513,7 +513,7 @@ def test_a_surplus_member_completes_a_gang_of_which_a_needed_one_failed():
     assert desk.book.state_of(GANG) is None
 
 
-def test_a_surplus_member_whose_room_was_promised_away_meanwhile_does_not_follow():
+def test_a_surplus_member_whose_capacity_was_reserved_for_another_does_not_follow():
     desk = a_gang_of(3, min_member=2)
     desk.arrives("w-0")
     verify = desk.arrives("w-1")
@@ -539,7 +539,7 @@ def test_a_surplus_member_follows_only_as_long_as_its_caller_waits():
     assert desk.cause_of(3) is Cause.TOO_LATE
 
 
-def test_who_waits_for_a_commit_is_refused_when_we_close():
+def test_a_bind_that_waits_for_a_commit_is_refused_on_close():
     desk = a_gang_of(3, min_member=2)
     desk.arrives("w-0")
     verify = desk.arrives("w-1")
@@ -551,7 +551,7 @@ def test_who_waits_for_a_commit_is_refused_when_we_close():
     assert desk.cause_of(1) is None, "what was sent finishes"
 
 
-def test_an_unknown_outcome_is_an_error_but_keeps_its_room():
+def test_an_unknown_outcome_is_an_error_but_keeps_its_capacity():
     desk = a_gang_of(1, min_member=1)
     desk.arrives("w-0")
     desk.settled("w-0", BindOutcome(BindResult.UNKNOWN, "the API server does not answer"))
@@ -560,7 +560,7 @@ def test_an_unknown_outcome_is_an_error_but_keeps_its_room():
     assert desk.world.flight[PodUid("w-0")] == ("committing", "n-1")
 
 
-def test_a_certain_failure_gives_the_room_back():
+def test_a_certain_failure_releases_the_capacity():
     desk = a_gang_of(1, min_member=1)
     desk.arrives("w-0")
     desk.settled("w-0", FAILED)
@@ -568,7 +568,7 @@ def test_a_certain_failure_gives_the_room_back():
     assert PodUid("w-0") not in desk.world.flight
 
 
-def test_the_story_of_a_gang_is_told_in_order():
+def test_the_history_of_a_gang_is_in_order():
     desk = a_gang_of(2)
     desk.arrives("w-0")
     desk.commits(desk.arrives("w-1"))

@@ -28,7 +28,7 @@ def test_jitter_only_ever_adds_and_never_more_than_a_quarter(chance, aborts):
     assert plain <= spans[-1] <= plain * 1.25
 
 
-def test_the_wait_ends():
+def test_the_backoff_ends():
     gangs = GangBackoff(LIMITS, chance=lambda: 0.0)
     gangs.aborted(GANG, 100.0)
 
@@ -37,7 +37,7 @@ def test_the_wait_ends():
     assert not gangs.is_active(GangKey("team/other"), 100.0)
 
 
-def test_a_gang_that_stayed_away_for_long_is_not_stubborn():
+def test_the_backoff_starts_over_after_a_long_pause():
     gangs = GangBackoff(LIMITS, chance=lambda: 0.0)
     for _ in range(4):
         gangs.aborted(GANG, 100.0)
@@ -45,7 +45,7 @@ def test_a_gang_that_stayed_away_for_long_is_not_stubborn():
     assert gangs.aborted(GANG, 100.0 + 80 + 2 * 120 + 1) == 10
 
 
-def test_gangs_are_not_remembered_without_bound(monkeypatch):
+def test_the_number_of_remembered_gangs_is_bounded(monkeypatch):
     monkeypatch.setattr(timeouts, "_REMEMBERED", 2)
     gangs = GangBackoff(LIMITS, chance=lambda: 0.0)
     for name in ("a", "b", "a", "c"):

@@ -8,7 +8,7 @@ from extender.permit.messages import Answer, BackOff, Bind, Cause, MarkWaiting, 
 from .world import FAILED, GANG, a_gang_of, bound_uids, the
 
 
-def test_a_caller_that_gives_up_while_held_is_released():
+def test_a_caller_that_disconnects_while_its_bind_waits_is_released():
     desk = a_gang_of(3)
     desk.arrives("w-0")
     desk.arrives("w-1")
@@ -20,7 +20,7 @@ def test_a_caller_that_gives_up_while_held_is_released():
     assert desk.book.waiting_binds == 1
 
 
-def test_a_caller_that_gives_up_during_the_commit_changes_nothing_but_the_answer():
+def test_a_disconnect_during_the_commit_changes_only_the_answer():
     desk = a_gang_of(2)
     desk.arrives("w-0")
     desk.commits(desk.arrives("w-1"))
@@ -44,7 +44,7 @@ def test_a_scheduler_restart_empties_the_gang_without_backoff():
     assert desk.arrives("w-0") == [MarkWaiting(PodUid("w-0"), "n-1")]
 
 
-def test_a_repeated_call_takes_the_place_of_the_held_one():
+def test_a_repeated_call_replaces_the_waiting_one():
     desk = a_gang_of(2)
     desk.arrives("w-0", node="n-1")
     desk.arrives("w-0", node="n-2")
@@ -64,7 +64,7 @@ def test_a_repeated_call_does_not_count_twice_nor_extend_the_deadline():
     assert desk.cause_of(2) is Cause.DEADLINE
 
 
-def test_a_repeated_call_while_verifying_is_bound_where_it_asked_last():
+def test_a_repeated_call_while_verifying_is_bound_to_its_last_node():
     desk = a_gang_of(2)
     desk.arrives("w-0", node="n-1")
     verify = desk.arrives("w-1", node="n-1")
@@ -126,7 +126,7 @@ def test_a_repeated_call_after_the_bind_is_answered_from_memory():
     assert desk.cause_of(3) is Cause.POD_ELSEWHERE
 
 
-def test_a_failed_bind_is_not_remembered_as_anything():
+def test_a_failed_bind_is_not_remembered():
     desk = a_gang_of(1, min_member=1)
     desk.arrives("w-0")
     desk.settled("w-0", FAILED)

@@ -58,7 +58,7 @@ def door() -> Door:
     return door
 
 
-def test_nobody_is_bound_where_whoever_kube_scheduler_does_not_count_has_the_last_place(
+def test_a_pod_is_not_bound_where_an_unseen_pod_has_the_last_place(
     door: Door,
 ) -> None:
     """Our answer about `new` was lost, and kube-scheduler's watch has not shown it yet."""
@@ -70,7 +70,7 @@ def test_nobody_is_bound_where_whoever_kube_scheduler_does_not_count_has_the_las
     assert door.binder.batches == [["new"]]
 
 
-def test_who_is_sent_where_somebody_left_goes_on_as_soon_as_we_hear_of_that(door: Door) -> None:
+def test_a_delayed_bind_continues_when_the_watch_shows_that_a_pod_left(door: Door) -> None:
     """kube-scheduler's watch is before ours."""
     call = door.sends("next")
     door.cluster.apply(Delete(Kind.POD, "old"))
@@ -80,7 +80,7 @@ def test_who_is_sent_where_somebody_left_goes_on_as_soon_as_we_hear_of_that(door
     assert call.result(0) == ""
 
 
-def test_where_nobody_was_bound_lately_kube_schedulers_count_is_the_better_one(
+def test_without_a_recent_bind_kube_schedulers_count_is_used(
     door: Door,
 ) -> None:
     door.clock.advance(2.1)
@@ -89,11 +89,11 @@ def test_where_nobody_was_bound_lately_kube_schedulers_count_is_the_better_one(
     assert door.binder.batches == [["new"], ["next"]]
 
 
-def test_who_is_bound_there_already_is_told_so_at_once(door: Door) -> None:
+def test_a_pod_that_is_already_bound_there_is_answered_at_once(door: Door) -> None:
     assert door.sends("new").result(0) == ""
 
 
-def test_a_caller_who_goes_away_meanwhile_has_nothing_bound(door: Door) -> None:
+def test_a_caller_that_disconnects_during_the_delay_gets_no_binding(door: Door) -> None:
     door.sends("next").hang_up()
     door.cluster.apply(Delete(Kind.POD, "old"))
     door.clock.advance(MOMENT_S)
@@ -102,7 +102,7 @@ def test_a_caller_who_goes_away_meanwhile_has_nothing_bound(door: Door) -> None:
 
 
 @pytest.mark.parametrize("end", ["lose_lease", "shut_down"])
-def test_who_waits_there_is_answered_when_the_barrier_closes(door: Door, end: str) -> None:
+def test_a_delayed_call_is_answered_when_the_runner_closes(door: Door, end: str) -> None:
     call = door.sends("next")
     getattr(door.barrier, end)()
 
@@ -110,14 +110,14 @@ def test_who_waits_there_is_answered_when_the_barrier_closes(door: Door, end: st
     assert "leader" in call.result(0) or "shutting down" in call.result(0)
 
 
-def test_a_repeated_call_waits_there_beside_the_first(door: Door) -> None:
+def test_a_repeated_call_is_delayed_with_the_first(door: Door) -> None:
     calls = [door.sends("next"), door.sends("next")]
     door.clock.advance(MOMENT_S)
 
     assert all(Cause.NODE_FULL.value in each.result(0) for each in calls)
 
 
-def test_who_waits_is_let_in_once_when_the_lease_is_lost_while_the_door_is_looked_at() -> None:
+def test_a_delayed_call_continues_once_when_the_lease_is_lost_during_the_check() -> None:
     """Leading ends in another thread, at any line of the look."""
     clock, let_in, is_lost = VirtualClock(), list[CallId](), False
 
@@ -140,7 +140,7 @@ def test_who_waits_is_let_in_once_when_the_lease_is_lost_while_the_door_is_looke
     assert let_in == [1, 2, 3]
 
 
-def test_one_look_is_to_come_however_often_the_last_who_waits_leaves_and_another_comes() -> None:
+def test_one_check_is_pending_however_often_the_last_delayed_call_is_replaced() -> None:
     clock, looks = VirtualClock(), list[CallId]()
 
     def look(call: Arrived) -> bool:

@@ -103,7 +103,7 @@ def scene() -> Scene:
     return scene
 
 
-def test_a_gang_is_held_committed_and_seated_in_the_mirror(scene):
+def test_the_cache_shows_a_gang_waiting_binding_and_scheduled(scene):
     first = Call(scene.barrier, "w-0")
     assert scene.stage("w-0") is Stage.WAITING
     second = Call(scene.barrier, "w-1")
@@ -117,7 +117,7 @@ def test_a_gang_is_held_committed_and_seated_in_the_mirror(scene):
     assert scene.stage("w-0") is Stage.BOUND
 
 
-def test_a_member_that_failed_beside_one_that_did_not_has_its_ticket_again(scene):
+def test_a_member_whose_binding_failed_has_its_reservation_again(scene):
     for uid in ("w-0", "w-1"):
         Call(scene.barrier, uid)
     scene.reader.confirm()
@@ -131,14 +131,14 @@ def test_a_member_that_failed_beside_one_that_did_not_has_its_ticket_again(scene
     assert again.result(0) == ""
 
 
-def test_a_refusal_gives_the_room_back(scene):
+def test_a_refusal_releases_the_capacity(scene):
     waiting = Call(scene.barrier, "w-0")
     waiting.hang_up()
 
     assert scene.stage("w-0") is None
 
 
-def test_a_gang_that_backs_off_keeps_no_room_for_those_who_never_came(scene):
+def test_a_gang_that_backs_off_keeps_no_reservation_of_members_that_never_came(scene):
     waiting = Call(scene.barrier, "w-0")
     scene.ledger.hook_called()  # kube-scheduler works on: a ticket would last for minutes
     scene.clock.advance(Timeouts().hold_s)
@@ -149,7 +149,7 @@ def test_a_gang_that_backs_off_keeps_no_room_for_those_who_never_came(scene):
     assert scene.cluster.reservations.reserved_on("n-1") == NOTHING
 
 
-def test_the_mirror_tells_of_deleted_pods(scene):
+def test_the_cache_reports_deleted_pods(scene):
     waiting = Call(scene.barrier, "w-0")
     scene.cluster.apply(Delete(Kind.POD, "w-0"))
     scene.clock.advance(1)
@@ -157,7 +157,7 @@ def test_the_mirror_tells_of_deleted_pods(scene):
     assert waiting.result(0) == Cause.POD_GONE.text(GANG)
 
 
-def test_the_mirror_tells_of_deleted_groups(scene):
+def test_the_cache_reports_deleted_groups(scene):
     waiting = Call(scene.barrier, "w-0")
     scene.cluster.apply(Delete(Kind.GROUP, GANG, "scheduling.volcano.sh"))
     scene.clock.advance()
@@ -165,7 +165,7 @@ def test_the_mirror_tells_of_deleted_groups(scene):
     assert waiting.result(0) == Cause.GROUP_GONE.text(GANG)
 
 
-def test_the_mirror_tells_of_cordoned_nodes(scene):
+def test_the_cache_reports_cordoned_nodes(scene):
     waiting = Call(scene.barrier, "w-0")
     scene.cluster.apply(Upsert(Node(name="n-1", allocatable=NOTHING, unschedulable=True)))
     scene.clock.advance()
@@ -173,7 +173,7 @@ def test_the_mirror_tells_of_cordoned_nodes(scene):
     assert waiting.result(0) == Cause.NODE_LOST.text(GANG)
 
 
-def test_the_mirror_tells_of_tainted_nodes(scene):
+def test_the_cache_reports_tainted_nodes(scene):
     waiting = Call(scene.barrier, "w-0")
     scene.cluster.apply(Upsert(Node(name="n-1", allocatable=NOTHING, taints=(Taint("leaving"),))))
     scene.clock.advance()
@@ -196,7 +196,7 @@ def tight(scene: Scene) -> Scene:
     return scene
 
 
-def test_a_gang_that_fills_its_node_to_the_brim_is_bound(tight):
+def test_a_gang_that_fills_its_node_completely_is_bound(tight):
     for uid in ("w-0", "w-1"):
         Call(tight.barrier, uid)
     tight.reader.confirm()
@@ -204,7 +204,7 @@ def test_a_gang_that_fills_its_node_to_the_brim_is_bound(tight):
     assert tight.binder.batches == [["w-0", "w-1"]]
 
 
-def test_a_node_that_shrinks_below_what_waits_for_it_sends_it_back(tight):
+def test_binds_that_wait_for_a_node_that_shrinks_too_much_are_refused(tight):
     waiting = Call(tight.barrier, "w-0")
     tight.cluster.apply(Upsert(Node(name="n-1", allocatable=Resources({CPU: 1999}))))
     tight.clock.advance()
@@ -212,7 +212,7 @@ def test_a_node_that_shrinks_below_what_waits_for_it_sends_it_back(tight):
     assert waiting.result(0) == Cause.NODE_FULL.text(GANG)
 
 
-def test_a_node_that_somebody_else_fills_gets_no_gang_on_top(tight):
+def test_no_gang_is_bound_to_a_node_that_another_pod_filled(tight):
     calls = [Call(tight.barrier, uid) for uid in ("w-0", "w-1")]
     tight.show(two_cpus_each("other", node="n-1", status=Status.RUNNING), SINGLE)
     tight.reader.confirm()
@@ -220,7 +220,7 @@ def test_a_node_that_somebody_else_fills_gets_no_gang_on_top(tight):
     assert {call.result(0) for call in calls} == {Cause.NODE_FULL.text(GANG)}
 
 
-def test_what_a_pod_does_not_ask_for_may_be_short(tight):
+def test_a_lack_of_resources_that_the_pod_does_not_request_is_ignored(tight):
     tight.cluster.apply(Upsert(Node(name="n-1", allocatable=NOTHING)))
     tight.show(pod("modest"))
 
@@ -229,7 +229,7 @@ def test_what_a_pod_does_not_ask_for_may_be_short(tight):
     assert not tight.facts.fits("unknown", ["modest"])
 
 
-def test_a_pod_on_its_way_is_counted_once_and_a_ticket_of_others_not_yet(tight):
+def test_a_waiting_pod_is_counted_once_and_reservations_of_others_not_yet(tight):
     for uid in ("w-8", "w-9"):
         tight.show(two_cpus_each(uid))
     assert tight.facts.fits("n-1", ["w-0", "w-1"])
@@ -239,7 +239,7 @@ def test_a_pod_on_its_way_is_counted_once_and_a_ticket_of_others_not_yet(tight):
     assert not tight.facts.fits("n-1", ["w-8", "w-9"])
 
 
-def test_room_of_a_binding_in_doubt_has_to_be_there_when_it_is_sent_again(tight):
+def test_a_binding_of_unknown_outcome_needs_capacity_when_it_is_sent_again(tight):
     tight.cluster.reservations.advance(PodUid("w-0"), Stage.UNKNOWN)
     Call(tight.barrier, "w-0")
     assert tight.facts.fits("n-1", ["w-0", "w-1"])
@@ -250,7 +250,7 @@ def test_room_of_a_binding_in_doubt_has_to_be_there_when_it_is_sent_again(tight)
     assert not tight.facts.fits("n-1", ["w-0"])
 
 
-def test_the_mirror_tells_of_siblings_that_fit_no_node(scene):
+def test_the_cache_reports_unschedulable_members(scene):
     waiting = Call(scene.barrier, "w-0")
     scene.show(pod("w-1", refusal="0/1 nodes are available: 1 Insufficient cpu."))
     scene.clock.advance(2.0)
@@ -258,7 +258,7 @@ def test_the_mirror_tells_of_siblings_that_fit_no_node(scene):
     assert waiting.result(0) == Cause.SIBLING_UNSCHEDULABLE.text(GANG)
 
 
-def test_the_mirror_tells_of_a_sibling_that_vanished_before_it_came(scene):
+def test_the_cache_reports_a_member_deleted_before_its_bind(scene):
     waiting = Call(scene.barrier, "w-0")
     scene.cluster.apply(Delete(Kind.POD, "w-1"))
     scene.clock.advance(2.0)
@@ -266,7 +266,7 @@ def test_the_mirror_tells_of_a_sibling_that_vanished_before_it_came(scene):
     assert waiting.result(0) == Cause.NOT_ENOUGH_MEMBERS.text(GANG)
 
 
-def test_a_bind_that_is_quicker_than_the_watch_knows_its_pod_from_filter(scene):
+def test_a_bind_that_comes_before_the_watch_event_knows_its_pod_from_filter(scene):
     single = Membership(key=GangKey("team/pod:quick"))
     scene.ledger.filter_results.passed(pod("quick"), single)
     waiting = Call(scene.barrier, "quick")
@@ -276,7 +276,7 @@ def test_a_bind_that_is_quicker_than_the_watch_knows_its_pod_from_filter(scene):
     assert waiting.result(0) == ""
 
 
-def test_a_pod_that_filter_saw_and_the_watch_saw_go_is_gone(scene):
+def test_a_pod_known_from_filter_that_the_watch_shows_deleted_is_gone(scene):
     single = Membership(key=GangKey("team/pod:quick"))
     scene.ledger.filter_results.passed(pod("quick"), single)
     scene.show(pod("quick"), single)
@@ -296,7 +296,7 @@ def test_a_pod_that_filter_saw_and_the_watch_saw_go_is_gone(scene):
         {"ours": False},
     ],
 )
-def test_what_keeps_the_cluster_alive_waits_for_no_gang(scene, facts):
+def test_a_critical_pod_waits_for_no_gang(scene, facts):
     scene.ledger.filter_results.passed(pod("vital", **facts), MEMBER)
     scene.show(pod("vital", **facts))
     waiting = Call(scene.barrier, "vital")
@@ -306,20 +306,20 @@ def test_what_keeps_the_cluster_alive_waits_for_no_gang(scene, facts):
     assert waiting.result(0) == ""
 
 
-def test_a_gang_that_did_not_assemble_backs_off_in_the_mirror(scene):
+def test_a_gang_that_did_not_assemble_backs_off_in_the_cache(scene):
     Call(scene.barrier, "w-0")
     scene.clock.advance(30)
 
     assert scene.cluster.reservations.backs_off_for(GANG) == 10
 
 
-def test_a_seated_member_seen_by_the_watch_is_a_success_at_once(scene):
+def test_a_bind_of_a_member_that_the_watch_shows_bound_succeeds_at_once(scene):
     scene.show(pod("w-0", status=Status.RUNNING, node="n-1"))
 
     assert Call(scene.barrier, "w-0").result(0) == ""
 
 
-def test_a_member_our_watch_has_not_shown_yet_is_held_and_bound_as_soon_as_it_is_shown() -> None:
+def test_the_bind_of_a_member_waits_until_the_watch_shows_the_member() -> None:
     scene = Scene()
     scene.show_group(2)
     scene.show(pod("p-1"))
@@ -341,7 +341,7 @@ def test_a_member_our_watch_has_not_shown_yet_is_held_and_bound_as_soon_as_it_is
     assert [each.result(0) for each in waiting] == ["", ""]
 
 
-def test_whoever_the_watch_has_not_shown_is_never_one_of_those_who_make_a_gang_whole() -> None:
+def test_a_member_that_the_watch_has_not_shown_never_completes_a_gang() -> None:
     """Beside enough others it is held, too; it comes after them, if it comes."""
     scene = Scene()
     scene.show_group(2)
@@ -369,7 +369,7 @@ class _ShowsItself(FilterResults):
         self._scene.show(pod(uid))
 
 
-def test_a_pod_shown_by_the_watch_between_two_looks_is_seen_as_a_member() -> None:
+def test_a_pod_that_the_watch_shows_between_two_lookups_is_found_as_a_member() -> None:
     for ask, answer in (("arriving", pod("p-1")), ("gang_of", GANG)):
         scene = Scene()
         scene.ledger.filter_results = _ShowsItself(scene)
@@ -377,7 +377,7 @@ def test_a_pod_shown_by_the_watch_between_two_looks_is_seen_as_a_member() -> Non
         assert getattr(scene.facts, ask)(PodUid("p-1")) == answer
 
 
-def test_an_ordinary_pod_whose_room_was_promised_away_since_filter_is_refused() -> None:
+def test_an_ordinary_pod_whose_capacity_was_reserved_since_filter_is_refused() -> None:
     scene = Scene()
     scene.cluster.apply(Upsert(Node(name="n-1", allocatable=Resources({"cpu": 1000, "pods": 9}))))
     shape = Shape(requests=Resources({"cpu": 1000, "pods": 1}))

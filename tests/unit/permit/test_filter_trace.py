@@ -107,5 +107,5 @@ def play(stories: int) -> None:
     )
 
 
-def test_asking_leaves_nothing_behind_but_promises_that_lapse():
+def test_filter_prioritize_and_preempt_leave_only_reservations_that_expire():
     play(EXAMPLES)

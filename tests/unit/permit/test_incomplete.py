@@ -8,7 +8,7 @@ from extender.permit.states import AttemptState
 from .world import GANG, a_gang_of
 
 
-def test_its_room_is_given_back_at_once():
+def test_the_waiting_binds_of_an_incomplete_gang_are_refused_at_once():
     desk = a_gang_of(2, min_member=3)
     desk.arrives("w-0")
     desk.arrives("w-1")
@@ -19,7 +19,7 @@ def test_its_room_is_given_back_at_once():
     assert desk.book.waiting_binds == 0
 
 
-def test_it_need_not_pause_when_the_rest_comes():
+def test_an_incomplete_gang_has_no_backoff_when_the_rest_comes():
     desk = a_gang_of(1, min_member=2)
     desk.arrives("w-0")
     desk.tell(StillIncomplete(GANG))
@@ -32,7 +32,7 @@ def test_it_need_not_pause_when_the_rest_comes():
     assert desk.book.state_of(GANG) is AttemptState.VERIFYING
 
 
-def test_news_that_the_last_member_has_overtaken_ends_nothing():
+def test_an_incomplete_event_after_the_last_member_came_is_ignored():
     desk = a_gang_of(2)
     desk.arrives("w-0")
 
@@ -41,7 +41,7 @@ def test_news_that_the_last_member_has_overtaken_ends_nothing():
     assert desk.cause_of(1) is None
 
 
-def test_what_is_being_verified_goes_on():
+def test_an_incomplete_event_does_not_end_a_verification():
     desk = a_gang_of(2)
     desk.arrives("w-0")
     desk.arrives("w-1")

@@ -24,7 +24,7 @@ def desk() -> Desk:
     return desk
 
 
-def test_a_sound_table_passes(desk):
+def test_a_consistent_table_passes_the_check(desk):
     soundness.check(desk.book)
 
 
@@ -50,21 +50,21 @@ def test_a_sound_table_passes(desk):
         (lambda table: table.siblings.pop(W0), "sibling"),
     ],
 )
-def test_a_spoilt_table_is_found_out(desk, spoil, complaint):
+def test_an_inconsistent_table_fails_the_check(desk, spoil, complaint):
     spoil(desk.book._table)
 
     with pytest.raises(IllegalTransition, match=complaint):
         soundness.check(desk.book)
 
 
-def test_a_table_over_its_bound_is_found_out(desk):
+def test_a_table_over_its_bound_fails_the_check(desk):
     desk.book._table.max_binds = 1
 
     with pytest.raises(IllegalTransition, match="more holds"):
         soundness.check(desk.book)
 
 
-def test_a_forbidden_move_tells_the_story_of_its_gang(desk):
+def test_a_forbidden_move_reports_the_history_of_its_gang(desk):
     table = desk.book._table
 
     with pytest.raises(

@@ -25,9 +25,7 @@ def test_a_gang_that_is_too_large_for_the_timeout_is_refused_at_its_first_call(m
 
 
 @pytest.mark.parametrize(("members", "timeout_s"), [(25, 45), (50, 60), (100, 90)])
-def test_with_the_timeout_it_needs_a_large_gang_is_sent_whole_with_time_for_all_of_it(
-    members, timeout_s
-):
+def test_a_large_gang_with_a_long_enough_timeout_is_sent_whole(members, timeout_s):
     limits = replace(Timeouts.within(hold_s=30, bind_timeout_s=timeout_s), binds_per_s=2.5)
     desk = a_gang_of(members, limits=limits)
     for index in range(members):
@@ -40,7 +38,7 @@ def test_with_the_timeout_it_needs_a_large_gang_is_sent_whole_with_time_for_all_
     assert bind.until == pytest.approx(100.0 + timeout_s - limits.margin_s)
 
 
-def test_a_gang_that_assembles_early_has_all_the_time_that_kube_scheduler_gives():
+def test_a_gang_that_assembles_early_has_all_of_kube_schedulers_timeout():
     desk = a_gang_of(2)
     desk.arrives("w-0")
     desk.passes(1)
@@ -49,7 +47,7 @@ def test_a_gang_that_assembles_early_has_all_the_time_that_kube_scheduler_gives(
     assert bind.until - desk.now == desk.limits.bind_timeout_s - desk.limits.margin_s - 1
 
 
-def test_those_who_make_the_gang_whole_are_sent_before_those_who_only_follow():
+def test_needed_members_are_sent_before_surplus_members():
     desk = a_gang_of(4, min_member=2)
     desk.world.add_group(3, roles={"chief": 1})
     desk.world.add_pod("chief", role="chief")
@@ -65,7 +63,7 @@ def test_those_who_make_the_gang_whole_are_sent_before_those_who_only_follow():
     assert bound_uids(desk.settled("w-1")) == ["w-2", "w-3"]
 
 
-def test_a_gang_is_whole_although_those_who_only_follow_came_too_late():
+def test_a_gang_is_complete_although_surplus_members_came_too_late():
     desk = a_gang_of(3, min_member=2)
     desk.arrives("w-0")
     verify = desk.arrives("w-1")
@@ -79,7 +77,7 @@ def test_a_gang_is_whole_although_those_who_only_follow_came_too_late():
     assert desk.book.state_of(GANG) is None
 
 
-def test_members_that_run_by_now_are_not_waited_for_by_those_who_follow():
+def test_surplus_members_do_not_wait_for_members_that_already_run():
     world: World = a_gang_of(0).world
     world.add_group(1, roles={"chief": 1})
     desk = Desk(world)
@@ -92,7 +90,7 @@ def test_members_that_run_by_now_are_not_waited_for_by_those_who_follow():
     assert bound_uids(desk.settled("chief")) == ["w-0", "w-1"]
 
 
-def test_who_is_held_for_a_gang_that_runs_by_now_waits_for_nobody():
+def test_a_waiting_bind_of_a_gang_that_already_runs_is_sent():
     desk = a_gang_of(3, min_member=2)
     desk.arrives("w-0")
     verify = desk.arrives("w-1")

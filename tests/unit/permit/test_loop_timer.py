@@ -8,7 +8,7 @@ import threading
 from extender.clock import LoopTimer
 
 
-def test_it_calls_back_in_the_thread_of_the_loop_whoever_asks():
+def test_callbacks_run_in_the_thread_of_the_loop():
     async def scene() -> tuple[list[int], int]:
         timer = LoopTimer(asyncio.get_running_loop())
         heard: list[int] = []
@@ -31,7 +31,7 @@ def test_it_calls_back_in_the_thread_of_the_loop_whoever_asks():
     assert heard == [loop_thread, loop_thread]
 
 
-def test_a_closed_loop_is_no_error():
+def test_a_timer_of_a_closed_loop_does_nothing():
     loop = asyncio.new_event_loop()
     timer = LoopTimer(loop)
     loop.close()

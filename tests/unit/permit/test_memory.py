@@ -19,7 +19,7 @@ def test_a_recent_bind_is_remembered_for_a_minute():
     assert binds.node_of(PodUid("w-1"), 100.0) is None
 
 
-def test_old_binds_are_forgotten_when_new_ones_come():
+def test_old_binds_are_forgotten_when_new_ones_are_added():
     binds = RecentEnds()
     binds.remember(PodUid("w-0"), "n-1", 100.0)
     binds.remember(PodUid("w-1"), "n-1", 161.0)
@@ -38,7 +38,7 @@ def test_a_bind_that_is_repeated_is_as_new_as_its_last_time():
     assert binds.node_of(PodUid("w-1"), 211.0) is None
 
 
-def test_binds_are_not_remembered_without_bound(monkeypatch):
+def test_the_number_of_remembered_binds_is_bounded(monkeypatch):
     monkeypatch.setattr(states, "_MOST_RECENT", 3)
     binds = RecentEnds()
     for index in range(10):
@@ -48,7 +48,7 @@ def test_binds_are_not_remembered_without_bound(monkeypatch):
     assert binds.node_of(PodUid("w-9"), 100.0) == "n-1"
 
 
-def test_a_story_keeps_its_last_lines():
+def test_a_history_keeps_its_last_lines():
     stories = MoveHistory()
     for number in range(200):
         stories.note(GANG, f"HELD {number}")
@@ -58,7 +58,7 @@ def test_a_story_keeps_its_last_lines():
     assert told[-1] == "HELD 199"
 
 
-def test_stories_of_the_oldest_gangs_are_forgotten(monkeypatch):
+def test_histories_of_the_oldest_gangs_are_forgotten(monkeypatch):
     monkeypatch.setattr(states, "_MOST_GANGS", 2)
     stories = MoveHistory()
     for name in ("a", "b", "c"):
@@ -68,7 +68,7 @@ def test_stories_of_the_oldest_gangs_are_forgotten(monkeypatch):
     assert stories.of(GangKey("team/c")) == ("HELD",)
 
 
-def test_lone_pods_have_no_story():
+def test_ordinary_pods_have_no_history():
     stories = MoveHistory()
     stories.note(None, "BOUND")
 

@@ -14,7 +14,7 @@ from .test_cache_facts import GANG, MEMBER, SINGLE, Scene, pod
 from .world import a_gang_of
 
 
-def test_a_ticket_of_the_plan_lets_no_member_in_that_never_passed() -> None:
+def test_a_reservation_of_the_plan_admits_no_member_that_filter_did_not_admit() -> None:
     desk = a_gang_of(2)
     desk.world.not_filtered.add(PodUid("w-0"))
 
@@ -24,7 +24,7 @@ def test_a_ticket_of_the_plan_lets_no_member_in_that_never_passed() -> None:
     assert not any(isinstance(each, Bind | MarkWaiting) for each in instructions)
 
 
-def test_nobody_ends_the_ticket_of_a_gang_by_a_call() -> None:
+def test_a_call_does_not_end_the_reservation_of_a_gang() -> None:
     desk = a_gang_of(2)
     desk.world.not_filtered.add(PodUid("w-0"))
 
@@ -34,7 +34,7 @@ def test_nobody_ends_the_ticket_of_a_gang_by_a_call() -> None:
     assert desk.book.waiting_binds == 1
 
 
-def test_a_surplus_member_of_a_running_gang_must_have_passed_too() -> None:
+def test_filter_must_have_admitted_a_surplus_member_of_a_running_gang_too() -> None:
     desk = a_gang_of(2)
     for uid in ("w-0", "w-1"):
         desk.world.add_pod(uid, node="n-1")
@@ -56,33 +56,33 @@ def scene() -> Scene:
     return scene
 
 
-def test_beside_the_mirror_it_keeps_its_ticket(scene: Scene) -> None:
+def test_a_refused_call_leaves_the_reservation_in_the_cache(scene: Scene) -> None:
     assert Call(scene.barrier, "w-0").result(0) == Cause.NOT_FILTERED.text(GANG)
     assert scene.cluster.reservations.of(PodUid("w-0")) is not None
 
 
-def test_one_that_passed_comes_in_though_the_watch_showed_it_since(scene: Scene) -> None:
+def test_an_admitted_pod_is_accepted_after_the_watch_showed_it(scene: Scene) -> None:
     scene.ledger.filter_results.passed(pod("w-0"), MEMBER)
     scene.show(pod("w-0", nominated="n-1"))
 
     assert not Call(scene.barrier, "w-0").done()
 
 
-def test_one_that_filter_refused_afterwards_must_pass_again(scene: Scene) -> None:
+def test_a_pod_that_filter_refused_afterwards_must_be_admitted_again(scene: Scene) -> None:
     scene.ledger.filter_results.passed(pod("w-0"), MEMBER)
     scene.ledger.refused(PodUid("w-0"))
 
     assert Call(scene.barrier, "w-0").result(0) == Cause.NOT_FILTERED.text(GANG)
 
 
-def test_an_ordinary_pod_must_have_passed_too(scene: Scene) -> None:
+def test_filter_must_have_admitted_an_ordinary_pod_too(scene: Scene) -> None:
     scene.show(pod("other"), SINGLE)
 
     assert Call(scene.barrier, "other").result(0).endswith(Cause.NOT_FILTERED.text())
     assert not scene.binder.batches
 
 
-def test_a_gang_that_kube_scheduler_assembles_itself_is_not_torn_when_another_leads(
+def test_a_gang_that_kube_scheduler_assembles_itself_is_accepted_by_a_new_leader(
     scene: Scene,
 ) -> None:
     native = Membership(key=GangKey("team/n-0"), named=False, native=True)
@@ -92,7 +92,7 @@ def test_a_gang_that_kube_scheduler_assembles_itself_is_not_torn_when_another_le
     assert scene.binder.batches == [["n-0"]]
 
 
-def test_what_was_answered_is_forgotten_with_the_pod(scene: Scene) -> None:
+def test_the_filter_result_is_forgotten_with_the_pod(scene: Scene) -> None:
     answers = scene.ledger.filter_results
     answers.passed(pod("w-0"), MEMBER)
     answers.passed(pod("w-1"), MEMBER)
@@ -103,7 +103,7 @@ def test_what_was_answered_is_forgotten_with_the_pod(scene: Scene) -> None:
     assert not answers.has_passed(PodUid("w-1"))
 
 
-def test_of_many_that_passed_the_oldest_are_forgotten() -> None:
+def test_of_many_filter_results_the_oldest_are_forgotten() -> None:
     answers = FilterResults(remembered=1)
     for number in range(12):
         answers.passed(pod(f"w-{number}"), MEMBER)

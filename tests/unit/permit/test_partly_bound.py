@@ -40,7 +40,7 @@ def broken_gang(
     return desk
 
 
-def test_a_gang_bound_short_of_its_minimum_is_reported_and_completed_forward():
+def test_a_gang_bound_below_its_minimum_is_reported_and_completed():
     desk = a_gang_of(3)
     desk.arrives("w-0")
     desk.arrives("w-1")
@@ -57,7 +57,7 @@ def test_a_gang_bound_short_of_its_minimum_is_reported_and_completed_forward():
     assert desk.book.state_of(GANG) is None
 
 
-def test_a_gang_of_which_nothing_got_bound_starts_anew_as_a_gang():
+def test_a_gang_without_any_bound_member_assembles_again():
     desk = a_gang_of(2)
     desk.arrives("w-0")
     desk.commits(desk.arrives("w-1"))
@@ -71,7 +71,7 @@ def test_a_gang_of_which_nothing_got_bound_starts_anew_as_a_gang():
     assert desk.arrives("w-0") == [MarkWaiting(PodUid("w-0"), "n-1")]
 
 
-def test_a_gang_of_which_something_may_be_bound_goes_forward():
+def test_a_gang_with_a_bind_of_unknown_outcome_is_completed():
     desk = a_gang_of(2)
     desk.arrives("w-0")
     desk.commits(desk.arrives("w-1"))
@@ -82,7 +82,7 @@ def test_a_gang_of_which_something_may_be_bound_goes_forward():
     assert desk.book.state_of(GANG) is AttemptState.PARTIAL
 
 
-def test_a_replaced_group_ends_the_completion_of_the_broken_one():
+def test_a_replaced_group_ends_the_completion_of_the_partial_gang():
     desk = a_gang_of(3, min_member=2)
     desk.arrives("w-0")
     desk.commits(desk.arrives("w-1"))
@@ -93,7 +93,7 @@ def test_a_replaced_group_ends_the_completion_of_the_broken_one():
     assert desk.arrives("w-2") == [MarkWaiting(PodUid("w-2"), "n-1")]
 
 
-def test_a_broken_gang_is_not_completed_for_ever():
+def test_the_completion_of_a_partial_gang_ends_after_a_while():
     desk = a_gang_of(2)
     desk.arrives("w-0")
     desk.commits(desk.arrives("w-1"))
@@ -104,7 +104,7 @@ def test_a_broken_gang_is_not_completed_for_ever():
     assert desk.book.state_of(GANG) is None
 
 
-def test_a_broken_gang_whose_group_is_deleted_is_forgotten():
+def test_a_partial_gang_whose_group_is_deleted_is_forgotten():
     desk = a_gang_of(2)
     desk.arrives("w-0")
     desk.commits(desk.arrives("w-1"))
@@ -115,7 +115,7 @@ def test_a_broken_gang_whose_group_is_deleted_is_forgotten():
     assert desk.book.state_of(GANG) is None
 
 
-def test_a_member_whose_binding_failed_keeps_its_room_and_is_bound_when_it_comes_again():
+def test_a_member_whose_binding_failed_keeps_its_reservation_and_is_bound_on_retry():
     desk = broken_gang()
 
     assert desk.world.flight[PodUid("w-1")] == ("passed", "n-1")
@@ -124,7 +124,7 @@ def test_a_member_whose_binding_failed_keeps_its_room_and_is_bound_when_it_comes
     assert desk.book.state_of(GANG) is None
 
 
-def test_a_gang_of_which_nothing_got_bound_gives_all_its_room_back():
+def test_a_gang_without_any_bound_member_releases_all_its_capacity():
     desk = a_gang_of(2)
     desk.arrives("w-0")
     desk.commits(desk.arrives("w-1"))
@@ -134,7 +134,7 @@ def test_a_gang_of_which_nothing_got_bound_gives_all_its_room_back():
     assert desk.world.flight == {}
 
 
-def test_a_broken_gang_is_taken_back_after_its_grace_if_that_was_asked_for():
+def test_a_partial_gang_is_evicted_after_its_grace_if_the_setting_asks_for_it():
     desk = broken_gang(limits=Timeouts(evict_partial_s=60))
     assert desk.passes(59) == []
     out = desk.passes(1)
@@ -154,7 +154,7 @@ def asked_whether_it_leaves() -> Desk:
     return desk
 
 
-def test_who_comes_before_it_is_known_that_a_gang_stays_is_bound_then():
+def test_a_member_that_comes_before_the_eviction_is_refused_is_bound_then():
     desk = asked_whether_it_leaves()
 
     assert bound_uids(desk.commits(desk.tell(EvictionRefused(GANG)))) == ["w-1"]
@@ -162,7 +162,7 @@ def test_who_comes_before_it_is_known_that_a_gang_stays_is_bound_then():
     assert desk.book.state_of(GANG) is None
 
 
-def test_who_comes_before_it_is_known_that_a_gang_leaves_is_refused_then():
+def test_a_member_that_comes_before_the_eviction_starts_is_refused_then():
     desk = asked_whether_it_leaves()
     out = desk.tell(EvictionStarted(GANG))
 
@@ -171,21 +171,21 @@ def test_who_comes_before_it_is_known_that_a_gang_leaves_is_refused_then():
     assert desk.world.reserved_node(PodUid("w-1")) is None
 
 
-def test_who_is_bound_is_taken_back_though_the_watch_has_not_shown_it():
+def test_a_bound_member_is_evicted_before_the_watch_shows_it_bound():
     desk = broken_gang(limits=Timeouts(evict_partial_s=60), is_shown=False)
     out = desk.passes(60)
 
     assert [order.uid for order in the(EvictPartial, out).orders] == ["w-0"]
 
 
-def test_who_may_be_bound_is_looked_for_too_when_his_gang_is_taken_back():
+def test_a_member_of_unknown_outcome_is_evicted_with_its_gang():
     desk = broken_gang(second=UNKNOWN, limits=Timeouts(evict_partial_s=60))
     out = desk.passes(60)
 
     assert [order.uid for order in the(EvictPartial, out).orders] == ["w-0", "w-1"]
 
 
-def test_nobody_waits_for_ever_for_a_gang_of_which_nobody_tells_whether_it_leaves():
+def test_a_call_does_not_wait_for_ever_for_the_result_of_an_eviction():
     desk = broken_gang(limits=Timeouts(evict_partial_s=60))
     desk.passes(60)
     desk.passes(60)
@@ -194,7 +194,7 @@ def test_nobody_waits_for_ever_for_a_gang_of_which_nobody_tells_whether_it_leave
     assert desk.book.waiting_binds == 1
 
 
-def test_a_gang_of_which_one_could_not_be_made_to_leave_does_not_back_off_in_part():
+def test_a_partial_gang_with_a_refused_eviction_does_not_back_off():
     desk = broken_gang(limits=Timeouts(evict_partial_s=60))
     desk.passes(60)
     desk.tell(EvictionStarted(GANG))
@@ -206,7 +206,7 @@ def test_a_gang_of_which_one_could_not_be_made_to_leave_does_not_back_off_in_par
     assert desk.book.waiting_binds == 1
 
 
-def test_a_gang_that_was_completed_meanwhile_is_not_taken_back():
+def test_a_gang_that_was_completed_meanwhile_is_not_evicted():
     desk = broken_gang(second=UNKNOWN, limits=Timeouts(evict_partial_s=60))
     desk.world.change_pod("w-1", status=Status.RUNNING, node="n-1")
 
@@ -214,7 +214,7 @@ def test_a_gang_that_was_completed_meanwhile_is_not_taken_back():
     assert desk.book.state_of(GANG) is None
 
 
-def test_a_broken_gang_is_not_taken_back_while_a_member_is_being_bound():
+def test_a_partial_gang_is_not_evicted_while_a_member_is_being_bound():
     desk = broken_gang(limits=Timeouts(evict_partial_s=60))
     desk.passes(59)
     desk.arrives("w-1")
@@ -232,7 +232,7 @@ def left_in_part(limits: Timeouts | None = None) -> Desk:
     return desk
 
 
-def test_a_gang_that_another_left_in_part_is_taken_back_in_time_too():
+def test_a_partial_gang_of_an_earlier_term_is_evicted_in_time_too():
     desk = left_in_part(Timeouts(evict_partial_s=60))
     assert desk.passes(59) == []
     out = desk.passes(1)
@@ -241,7 +241,7 @@ def test_a_gang_that_another_left_in_part_is_taken_back_in_time_too():
     assert desk.book.state_of(GANG) is None
 
 
-def test_the_time_to_take_back_begins_anew_with_the_next_term():
+def test_the_time_until_eviction_starts_over_with_the_next_term():
     desk = broken_gang(limits=Timeouts(evict_partial_s=60))
     desk.passes(30)
     desk.tell(Closed(Cause.LEASE_LOST))
@@ -254,7 +254,7 @@ def test_the_time_to_take_back_begins_anew_with_the_next_term():
     assert [order.uid for order in the(EvictPartial, out).orders] == ["w-0"]
 
 
-def test_nobody_is_taken_back_after_the_lease_was_lost():
+def test_no_gang_is_evicted_after_the_lease_was_lost():
     desk = broken_gang(limits=Timeouts(evict_partial_s=60))
     desk.tell(Closed(Cause.LEASE_LOST))
     assert desk.passes(3600) == []
@@ -270,7 +270,7 @@ def test_nobody_is_taken_back_after_the_lease_was_lost():
     assert sent.book.state_of(GANG) is None
 
 
-def test_a_gang_that_another_left_in_part_is_completed_as_its_members_come():
+def test_a_partial_gang_of_an_earlier_term_is_completed_as_its_members_come():
     desk = left_in_part(Timeouts(evict_partial_s=60))
     desk.passes(30)
     assert bound_uids(desk.arrives("w-1")) == ["w-1"]
@@ -282,14 +282,14 @@ def test_a_gang_that_another_left_in_part_is_completed_as_its_members_come():
     assert desk.book.state_of(GANG) is None
 
 
-def test_without_a_time_to_take_back_what_another_left_waits_at_the_barrier_as_any_gang():
+def test_without_the_eviction_setting_a_partial_gang_of_an_earlier_term_assembles():
     desk = left_in_part()
 
     assert desk.book.state_of(GANG) is None
     assert desk.passes(3600) == []
 
 
-def test_what_is_whole_or_gathers_already_is_not_taken_for_a_gang_in_part():
+def test_a_complete_or_assembling_gang_is_not_taken_for_partial():
     whole = a_gang_of(1, limits=Timeouts(evict_partial_s=60))
     whole.world.change_pod("w-0", status=Status.RUNNING, node="n-1")
     whole.tell(FoundPartial(GANG))
@@ -312,7 +312,7 @@ def found_while_it_gathers(limits: Timeouts | None = None) -> Desk:
     return desk
 
 
-def test_a_gang_found_in_part_while_it_gathers_is_taken_back_in_time_when_that_fails():
+def test_a_gang_found_partial_while_it_assembles_is_evicted_when_the_attempt_fails():
     desk = found_while_it_gathers()
     early = desk.passes(59)
     assert desk.cause_of(1) is Cause.DEADLINE
@@ -324,7 +324,7 @@ def test_a_gang_found_in_part_while_it_gathers_is_taken_back_in_time_when_that_f
     assert not any(isinstance(each, EvictPartial) for each in desk.passes(3600)), "once is enough"
 
 
-def test_it_is_when_its_last_caller_went_away_too():
+def test_a_gang_found_partial_is_also_evicted_when_its_last_caller_disconnects():
     desk = found_while_it_gathers()
     desk.peer_goes(1)
     assert desk.passes(59) == []
@@ -332,7 +332,7 @@ def test_it_is_when_its_last_caller_went_away_too():
     assert the(EvictPartial, desk.passes(1)).gang == GANG
 
 
-def test_it_is_when_nothing_of_what_it_gathered_for_got_bound():
+def test_a_gang_found_partial_is_also_evicted_when_none_of_its_binds_succeeds():
     desk = found_while_it_gathers()
     desk.commits(desk.arrives("w-2"))
     for uid in ("w-1", "w-2"):
@@ -342,7 +342,7 @@ def test_it_is_when_nothing_of_what_it_gathered_for_got_bound():
     assert the(EvictPartial, desk.passes(1)).gang == GANG
 
 
-def test_it_is_at_once_when_it_gathers_for_longer_than_it_has_time():
+def test_a_gang_found_partial_is_evicted_at_once_when_its_attempt_takes_too_long():
     desk = found_while_it_gathers(Timeouts(evict_partial_s=20))
     desk.passes(29)
     assert desk.book.state_of(GANG) is AttemptState.ASSEMBLING
@@ -350,7 +350,7 @@ def test_it_is_at_once_when_it_gathers_for_longer_than_it_has_time():
     assert the(EvictPartial, desk.passes(1)).gang == GANG
 
 
-def test_meanwhile_it_is_completed_as_its_members_come():
+def test_a_gang_found_partial_is_completed_as_its_members_come():
     desk = found_while_it_gathers()
     desk.passes(40)
     for uid in ("w-1", "w-2"):
@@ -361,7 +361,7 @@ def test_meanwhile_it_is_completed_as_its_members_come():
     assert desk.book.state_of(GANG) is None
 
 
-def test_a_gang_found_in_part_while_it_gathers_is_forgotten_as_soon_as_it_started():
+def test_a_gang_found_partial_while_it_assembles_is_forgotten_once_it_started():
     desk = found_while_it_gathers()
     desk.commits(desk.arrives("w-2"))
     desk.settled("w-1")
@@ -372,7 +372,7 @@ def test_a_gang_found_in_part_while_it_gathers_is_forgotten_as_soon_as_it_starte
     assert desk.book._table.partial_until == {}
 
 
-def test_its_time_begins_anew_when_it_is_bound_in_part_by_us():
+def test_the_time_until_eviction_starts_over_when_this_term_binds_a_part():
     desk = found_while_it_gathers()
     desk.passes(10)
     desk.commits(desk.arrives("w-2"))
@@ -383,7 +383,7 @@ def test_its_time_begins_anew_when_it_is_bound_in_part_by_us():
     assert [order.uid for order in the(EvictPartial, desk.passes(1)).orders] == ["w-0", "w-1"]
 
 
-def test_nothing_is_left_of_it_when_its_group_goes_or_the_lease_is_lost():
+def test_a_gang_found_partial_is_forgotten_when_its_group_or_the_lease_is_gone():
     gone, replaced, closed = (found_while_it_gathers() for _ in range(3))
     gone.world.groups.clear()
     gone.tell(GroupChanged(GANG, None))
@@ -415,7 +415,7 @@ def a_gang_sent_with(*outcomes: BindOutcome) -> Desk:
     return desk
 
 
-def test_a_broken_gang_of_which_nobody_is_left_meets_the_barrier_again():
+def test_a_partial_gang_without_any_member_left_assembles_again():
     desk = a_gang_sent_with(BOUND, BOUND, FAILED)
     the_pods_are_gone(desk, "w-0", "w-1")
 
@@ -428,7 +428,7 @@ def test_a_broken_gang_of_which_nobody_is_left_meets_the_barrier_again():
     assert bound_uids(desk.commits(desk.arrives("x-2"))) == ["x-0", "x-1", "x-2"]
 
 
-def test_a_gang_in_part_has_not_started_whose_others_left_while_the_last_was_bound():
+def test_a_partial_gang_whose_bound_members_left_while_the_last_was_bound_has_not_started():
     desk = a_gang_sent_with(BOUND, BOUND, FAILED)
     for uid in ("w-0", "w-1"):
         desk.world.change_pod(uid, status=Status.RUNNING, node="n-1")
@@ -445,7 +445,7 @@ def test_a_gang_in_part_has_not_started_whose_others_left_while_the_last_was_bou
     assert desk.book.state_of(GANG) is None
 
 
-def test_nor_has_one_whose_others_stood_before_our_term():
+def test_a_partial_gang_of_an_earlier_term_whose_members_left_has_not_started():
     desk = a_gang_of(3, limits=Timeouts(evict_partial_s=60))
     desk.world.change_pod("w-0", status=Status.RUNNING, node="n-1")
     desk.tell(FoundPartial(GANG))
@@ -458,7 +458,7 @@ def test_nor_has_one_whose_others_stood_before_our_term():
     assert desk.book.state_of(GANG) is AttemptState.PARTIAL
 
 
-def test_a_gang_has_not_started_whose_members_left_while_the_others_were_bound():
+def test_a_gang_whose_members_left_while_the_others_were_bound_has_not_started():
     desk = a_gang_of(3)
     desk.arrives("w-0")
     desk.arrives("w-1")
@@ -471,7 +471,7 @@ def test_a_gang_has_not_started_whose_members_left_while_the_others_were_bound()
     assert desk.book.state_of(GANG) is AttemptState.PARTIAL
 
 
-def test_a_gang_has_started_some_of_whom_are_done_before_the_last_is_bound():
+def test_a_gang_with_members_that_finish_before_the_last_is_bound_has_started():
     desk = a_gang_of(3)
     desk.arrives("w-0")
     desk.arrives("w-1")
@@ -485,7 +485,7 @@ def test_a_gang_has_started_some_of_whom_are_done_before_the_last_is_bound():
     assert desk.book.state_of(GANG) is None
 
 
-def test_who_is_bound_counts_though_our_watch_has_not_even_shown_that_it_exists():
+def test_a_bound_member_counts_before_the_watch_shows_that_it_exists():
     desk = a_gang_sent_with(BOUND, BOUND, FAILED)
     the_pods_are_gone(desk, "w-2")
     desk.world.add_pod("x-2", is_shown=False)
@@ -495,7 +495,7 @@ def test_who_is_bound_counts_though_our_watch_has_not_even_shown_that_it_exists(
     assert desk.book.state_of(GANG) is None
 
 
-def test_a_broken_gang_meets_the_barrier_again_although_nobody_told_that_it_is_gone():
+def test_a_partial_gang_whose_deletion_was_not_reported_assembles_again():
     desk = a_gang_sent_with(BOUND, BOUND, FAILED)
     for uid in ("w-0", "w-1", "w-2"):
         desk.world.remove_pod(uid)
@@ -506,7 +506,7 @@ def test_a_broken_gang_meets_the_barrier_again_although_nobody_told_that_it_is_g
     assert desk.book.state_of(GANG) is AttemptState.ASSEMBLING
 
 
-def test_a_gang_of_which_perhaps_nothing_got_bound_meets_the_barrier_again():
+def test_a_gang_whose_binds_all_have_unknown_outcomes_assembles_again():
     desk = a_gang_sent_with(UNKNOWN, UNKNOWN, UNKNOWN)
 
     assert desk.arrives("w-0") == [MarkWaiting(PodUid("w-0"), "n-1")]
@@ -514,7 +514,7 @@ def test_a_gang_of_which_perhaps_nothing_got_bound_meets_the_barrier_again():
     assert bound_uids(desk.commits(desk.arrives("w-2"))) == ["w-0", "w-1", "w-2"]
 
 
-def test_a_member_that_did_get_bound_unseen_counts_beside_those_who_come_again():
+def test_a_member_bound_with_unknown_outcome_counts_with_those_that_retry():
     desk = a_gang_sent_with(UNKNOWN, UNKNOWN, UNKNOWN)
     desk.arrives("w-1")
     desk.arrives("w-2")
@@ -524,7 +524,7 @@ def test_a_member_that_did_get_bound_unseen_counts_beside_those_who_come_again()
     assert bound_uids(desk.commits(desk.pod_changed("w-0"))) == ["w-1", "w-2"]
 
 
-def test_a_gang_of_which_nothing_got_bound_is_forgotten_once_that_is_known():
+def test_a_gang_without_any_bound_member_is_forgotten_once_that_is_known():
     desk = a_gang_sent_with(UNKNOWN, FAILED)
     desk.world.flight.pop(PodUid("w-0"))  # too long ago: what was promised has lapsed
     assert desk.pod_changed("w-1") == []
@@ -539,7 +539,7 @@ def test_a_gang_whose_outcomes_are_unknown_is_not_forgotten_before_they_are_know
     assert desk.book.state_of(GANG) is AttemptState.PARTIAL
 
 
-def test_a_broken_gang_that_turns_out_to_run_is_done():
+def test_a_partial_gang_that_turns_out_to_run_has_started():
     desk = a_gang_sent_with(BOUND, UNKNOWN)
     desk.world.change_pod("w-1", status=Status.BOUND, node="n-1")
     desk.pod_changed("w-1")
@@ -547,7 +547,7 @@ def test_a_broken_gang_that_turns_out_to_run_is_done():
     assert desk.book.state_of(GANG) is None
 
 
-def test_nobody_is_taken_back_where_nobody_got_bound():
+def test_a_gang_without_any_bound_member_is_not_evicted():
     desk = a_gang_of(2, limits=Timeouts(evict_partial_s=60))
     desk.arrives("w-0")
     desk.commits(desk.arrives("w-1"))
@@ -574,7 +574,7 @@ def test_a_gang_without_a_role_that_it_needs_has_not_started():
     assert desk.book.state_of(GANG) is None
 
 
-def test_a_gang_of_which_perhaps_nothing_got_bound_dissolves_by_itself_once_its_promises_lapse():
+def test_an_attempt_with_unknown_outcomes_ends_when_its_reservations_expire():
     desk = a_gang_sent_with(UNKNOWN, UNKNOWN)
     desk.passes(10)
     assert desk.book.state_of(GANG) is AttemptState.PARTIAL, "they may be bound still"
@@ -587,7 +587,7 @@ def test_a_gang_of_which_perhaps_nothing_got_bound_dissolves_by_itself_once_its_
     assert desk.arrives("w-0") == [MarkWaiting(PodUid("w-0"), "n-1")]
 
 
-def test_a_broken_gang_that_runs_after_all_is_done_although_nobody_told():
+def test_a_partial_gang_that_runs_has_started_without_any_notification():
     desk = a_gang_sent_with(BOUND, UNKNOWN)
     desk.world.change_pod("w-1", status=Status.BOUND, node="n-1")
     desk.passes(desk.limits.check_s)
@@ -595,7 +595,7 @@ def test_a_broken_gang_that_runs_after_all_is_done_although_nobody_told():
     assert desk.book.state_of(GANG) is None
 
 
-def test_a_broken_gang_is_looked_at_once_at_a_time_however_often_it_broke():
+def test_a_partial_gang_has_one_pending_check_however_often_it_was_partial():
     desk = broken_gang()
     table = desk.book._table
     for _ in range(5):

@@ -23,7 +23,7 @@ from extender.permit.timeouts import Timeouts
 from .world import GANG, LOST, Desk, World, a_gang_of, bound_uids, the
 
 
-def test_last_member_just_before_the_deadline_still_commits():
+def test_a_last_member_just_before_the_deadline_still_commits():
     desk = a_gang_of(2)
     desk.arrives("w-0")
     desk.passes(desk.limits.hold_s - 0.01)
@@ -33,7 +33,7 @@ def test_last_member_just_before_the_deadline_still_commits():
     assert bound_uids(desk.commits(verify)) == ["w-0", "w-1"]
 
 
-def test_last_member_just_after_the_deadline_comes_too_late():
+def test_a_last_member_just_after_the_deadline_is_too_late():
     desk = a_gang_of(2)
     desk.arrives("w-0")
     desk.passes(desk.limits.hold_s)
@@ -43,7 +43,7 @@ def test_last_member_just_after_the_deadline_comes_too_late():
     assert desk.cause_of(2) is Cause.BACKING_OFF
 
 
-def test_a_held_pod_that_is_deleted_is_answered_at_once_and_the_others_stay():
+def test_a_waiting_pod_that_is_deleted_is_answered_at_once_and_the_others_wait():
     desk = a_gang_of(4, min_member=3)
     desk.arrives("w-0")
     desk.arrives("w-1")
@@ -55,7 +55,7 @@ def test_a_held_pod_that_is_deleted_is_answered_at_once_and_the_others_stay():
     assert desk.book.state_of(GANG) is AttemptState.ASSEMBLING
 
 
-def test_a_gang_that_lost_a_member_for_good_is_sent_back_after_the_grace():
+def test_a_gang_that_lost_a_member_is_refused_after_the_grace():
     desk = a_gang_of(3)
     desk.arrives("w-0")
     desk.arrives("w-1")
@@ -67,7 +67,7 @@ def test_a_gang_that_lost_a_member_for_good_is_sent_back_after_the_grace():
     assert {desk.cause_of(1), desk.cause_of(2)} == {Cause.NOT_ENOUGH_MEMBERS}
 
 
-def test_a_member_that_is_replaced_within_the_grace_costs_nothing():
+def test_a_member_that_is_replaced_within_the_grace_changes_nothing():
     desk = a_gang_of(3)
     desk.arrives("w-0")
     desk.arrives("w-1")
@@ -80,7 +80,7 @@ def test_a_member_that_is_replaced_within_the_grace_costs_nothing():
     assert bound_uids(desk.commits(desk.arrives("w-2b"))) == ["w-0", "w-1", "w-2b"]
 
 
-def test_a_caller_that_gives_up_casts_no_doubt_on_a_gang_that_is_still_being_created():
+def test_a_disconnect_does_not_end_a_gang_that_is_still_being_created():
     desk = a_gang_of(2, min_member=4)
     desk.arrives("w-0")
     desk.arrives("w-1")
@@ -119,7 +119,7 @@ def test_a_pod_deleted_during_the_commit_fails_alone():
     assert desk.book.state_of(GANG) is None
 
 
-def test_a_pod_that_was_to_follow_is_deleted_during_the_commit_and_answered_at_once():
+def test_a_surplus_pod_that_is_deleted_during_the_commit_is_answered_at_once():
     desk = a_gang_of(3, min_member=2)
     desk.arrives("w-0")
     verify = desk.arrives("w-1")
@@ -134,7 +134,7 @@ def test_a_pod_that_was_to_follow_is_deleted_during_the_commit_and_answered_at_o
     assert desk.book.state_of(GANG) is None
 
 
-def test_a_pod_recreated_under_its_name_is_another_hold():
+def test_a_recreated_pod_is_another_waiting_bind():
     desk = a_gang_of(2)
     desk.arrives("w-0")
     desk.world.remove_pod("w-0")
@@ -146,7 +146,7 @@ def test_a_pod_recreated_under_its_name_is_another_hold():
     assert bound_uids(desk.commits(desk.arrives("w-1"))) == ["w-0-again", "w-1"]
 
 
-def test_a_lowered_minimum_releases_whoever_waits():
+def test_a_lowered_minimum_releases_the_waiting_binds():
     desk = a_gang_of(3)
     desk.arrives("w-0")
     desk.arrives("w-1")
@@ -162,7 +162,7 @@ def moved(desk: Desk) -> PodGroup:
     return desk.world.groups[GANG]
 
 
-def test_a_gang_that_is_moved_to_another_queue_while_held_must_pass_filter_there():
+def test_a_waiting_gang_that_is_moved_to_another_queue_must_pass_filter_there():
     desk = a_gang_of(3)
     desk.arrives("w-0")
     desk.arrives("w-1")
@@ -173,7 +173,7 @@ def test_a_gang_that_is_moved_to_another_queue_while_held_must_pass_filter_there
     assert desk.world.flight == {PodUid("w-2"): desk.world.flight[PodUid("w-2")]}
 
 
-def test_a_move_that_only_the_live_read_shows_is_heeded_too():
+def test_a_move_that_only_the_live_read_shows_counts_too():
     desk = a_gang_of(2)
     desk.arrives("w-0")
     verify = the(Verify, desk.arrives("w-1"))
@@ -183,7 +183,7 @@ def test_a_move_that_only_the_live_read_shows_is_heeded_too():
     assert [desk.cause_of(1), desk.cause_of(2)] == [Cause.GROUP_MOVED] * 2
 
 
-def test_a_gang_that_has_begun_is_completed_though_it_is_moved():
+def test_a_gang_with_bound_members_is_completed_though_it_is_moved():
     desk = a_gang_of(2)
     desk.world.change_pod("w-1", node="n-1", status=Status.RUNNING)
     verify = desk.arrives("w-0")
@@ -192,7 +192,7 @@ def test_a_gang_that_has_begun_is_completed_though_it_is_moved():
     assert bound_uids(desk.commits(verify)) == ["w-0"]
 
 
-def test_a_raised_minimum_takes_a_verification_back():
+def test_a_raised_minimum_ends_the_verification():
     desk = a_gang_of(3, min_member=2)
     desk.arrives("w-0")
     old = the(Verify, desk.arrives("w-1"))
@@ -204,7 +204,7 @@ def test_a_raised_minimum_takes_a_verification_back():
 
 
 @pytest.mark.parametrize("during_verification", [False, True])
-def test_a_deleted_podgroup_refuses_everybody_without_backoff(during_verification):
+def test_a_deleted_podgroup_refuses_every_call_without_backoff(during_verification):
     desk = a_gang_of(2 if during_verification else 3)
     desk.arrives("w-0")
     desk.arrives("w-1")
@@ -215,7 +215,7 @@ def test_a_deleted_podgroup_refuses_everybody_without_backoff(during_verificatio
     assert not any(isinstance(each, BackOff) for each in out)
 
 
-def test_a_podgroup_deleted_unheard_is_found_out_by_the_live_read():
+def test_the_live_read_finds_a_podgroup_that_was_deleted_unnoticed():
     desk = a_gang_of(2)
     desk.arrives("w-0")
     verify = the(Verify, desk.arrives("w-1"))
@@ -224,7 +224,7 @@ def test_a_podgroup_deleted_unheard_is_found_out_by_the_live_read():
     assert {desk.cause_of(1), desk.cause_of(2)} == {Cause.GROUP_GONE}
 
 
-def test_a_podgroup_deleted_untold_is_found_out_though_an_old_read_still_shows_it():
+def test_a_deleted_podgroup_is_found_though_an_old_read_still_shows_it():
     desk = a_gang_of(2)
     desk.arrives("w-0")
     verify = the(Verify, desk.arrives("w-1"))
@@ -234,7 +234,7 @@ def test_a_podgroup_deleted_untold_is_found_out_though_an_old_read_still_shows_i
     assert {desk.cause_of(1), desk.cause_of(2)} == {Cause.GROUP_GONE}
 
 
-def test_a_podgroup_recreated_under_its_name_is_another_assembly():
+def test_a_recreated_podgroup_is_another_attempt():
     desk = a_gang_of(3, min_member=2)
     desk.arrives("w-0")
     desk.world.add_group(2, uid="g-2")
@@ -244,7 +244,7 @@ def test_a_podgroup_recreated_under_its_name_is_another_assembly():
     assert bound_uids(desk.commits(desk.arrives("w-2"))) == ["w-1", "w-2"]
 
 
-def test_a_podgroup_recreated_unheard_is_found_out_by_the_live_read():
+def test_the_live_read_finds_a_podgroup_that_was_recreated_unnoticed():
     desk = a_gang_of(2)
     desk.arrives("w-0")
     verify = the(Verify, desk.arrives("w-1"))
@@ -273,7 +273,7 @@ def test_after_a_crash_in_the_commit_the_bound_members_count():
 
 
 @pytest.mark.parametrize("cause", [Cause.SHUT_DOWN, Cause.LEASE_LOST])
-def test_closing_refuses_what_waits_and_lets_what_was_sent_finish(cause):
+def test_closing_refuses_waiting_binds_and_lets_sent_bindings_finish(cause):
     world = World()
     world.add_node("n-1")
     other = GangKey("team/other")
@@ -306,7 +306,7 @@ def test_closing_stops_a_gang_that_is_being_verified():
     assert {desk.cause_of(1), desk.cause_of(2)} == {Cause.LEASE_LOST}
 
 
-def test_a_drained_node_sends_only_its_own_members_back():
+def test_a_drained_node_refuses_only_its_own_members():
     desk = a_gang_of(3)
     desk.arrives("w-0", node="n-1")
     desk.arrives("w-1", node="n-2")
@@ -316,7 +316,7 @@ def test_a_drained_node_sends_only_its_own_members_back():
     assert [desk.cause_of(1), desk.cause_of(2)] == [Cause.NODE_LOST, None]
 
 
-def test_a_held_pod_that_is_preempted_is_answered_at_once():
+def test_a_waiting_pod_that_is_preempted_is_answered_at_once():
     desk = a_gang_of(3)
     desk.arrives("w-0")
     desk.world.change_pod("w-0", status=Status.RELEASING)
@@ -325,7 +325,7 @@ def test_a_held_pod_that_is_preempted_is_answered_at_once():
     assert desk.cause_of(1) is Cause.POD_GONE
 
 
-def test_two_gangs_that_block_each_other_give_way_and_back_off_apart():
+def test_two_gangs_that_block_each_other_back_off_for_different_times():
     world = World()
     world.add_node("n-1")
     other = GangKey("team/other")
@@ -356,7 +356,7 @@ def test_surplus_members_are_bound_at_once_after_the_gang_has_started():
     assert bound_uids(desk.arrives("w-2")) == ["w-2"]
 
 
-def test_the_first_arrival_rules_the_deadline_of_all():
+def test_the_first_call_sets_the_deadline_of_all():
     desk = a_gang_of(3)
     desk.arrives("w-0")
     desk.passes(20)
@@ -366,7 +366,7 @@ def test_the_first_arrival_rules_the_deadline_of_all():
     assert {desk.cause_of(1), desk.cause_of(2)} == {Cause.DEADLINE}
 
 
-def test_a_ticket_taken_back_while_held_does_not_matter_any_more():
+def test_a_reservation_that_ends_while_the_bind_waits_has_no_effect():
     desk = a_gang_of(2)
     desk.arrives("w-0")
     verify = desk.arrives("w-1")
@@ -405,7 +405,7 @@ def test_a_gang_that_started_backs_off_from_the_beginning_again():
     assert the(BackOff, desk.passes(30)).span_s == desk.limits.backoff_s
 
 
-def test_everybody_of_a_gang_hears_the_same_words():
+def test_all_members_of_a_gang_get_the_same_message():
     desk = a_gang_of(3)
     desk.arrives("w-0")
     desk.arrives("w-1")

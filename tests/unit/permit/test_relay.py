@@ -21,7 +21,9 @@ def relay(desk: Desk, uid: str, whose: Whose) -> list[Instruction]:
 
 @RELAYED
 @pytest.mark.parametrize("cause", [Cause.LEASE_LOST, Cause.SHUT_DOWN])
-def test_they_are_sent_while_the_barrier_is_closed(whose: Whose, cause: Cause) -> None:
+def test_relayed_binds_are_sent_while_the_state_machine_is_closed(
+    whose: Whose, cause: Cause
+) -> None:
     desk = a_gang_of(2)
     desk.tell(Closed(cause))
 
@@ -30,11 +32,11 @@ def test_they_are_sent_while_the_barrier_is_closed(whose: Whose, cause: Cause) -
 
 
 @RELAYED
-def test_they_are_sent_of_pods_that_nobody_has_seen(whose: Whose) -> None:
+def test_relayed_binds_are_sent_for_unknown_pods(whose: Whose) -> None:
     assert the(Bind, relay(a_gang_of(2), "never-seen", whose)).orders
 
 
-def test_they_are_sent_while_all_places_at_the_barrier_are_taken() -> None:
+def test_relayed_binds_are_sent_while_the_table_is_full() -> None:
     desk = a_gang_of(3, limits=Timeouts(max_waiting_binds=1))
     desk.arrives("w-0")
     order = BindOrder(
@@ -44,7 +46,7 @@ def test_they_are_sent_while_all_places_at_the_barrier_are_taken() -> None:
     assert the(Bind, list(desk.book.react(Arrived(CallId(100), order), desk.now))).orders
 
 
-def test_a_repeated_call_waits_for_the_outcome_of_the_first() -> None:
+def test_a_repeated_relayed_call_waits_for_the_outcome_of_the_first() -> None:
     desk = a_gang_of(2)
     relay(desk, "agent", Whose.SCHEDULERS)
     order = BindOrder(

@@ -17,7 +17,7 @@ from .test_cache_facts import Scene, pod
 from .world import GANG, a_gang_of, bound_uids
 
 
-def test_those_who_are_held_must_pass_filter_again() -> None:
+def test_waiting_binds_of_a_released_gang_must_pass_filter_again() -> None:
     desk = a_gang_of(3)
     desk.arrives("w-0")
     desk.arrives("w-1")
@@ -27,7 +27,7 @@ def test_those_who_are_held_must_pass_filter_again() -> None:
     assert desk.world.backoffs == []
 
 
-def test_so_must_those_whose_group_is_being_read() -> None:
+def test_a_released_gang_whose_group_is_being_read_must_pass_filter_again() -> None:
     desk = a_gang_of(2)
     desk.arrives("w-0")
     verify = desk.arrives("w-1")
@@ -36,7 +36,7 @@ def test_so_must_those_whose_group_is_being_read() -> None:
     assert bound_uids(desk.commits(verify)) == []
 
 
-def test_what_was_sent_goes_on() -> None:
+def test_sent_bindings_of_a_released_gang_continue() -> None:
     desk = a_gang_of(2)
     desk.arrives("w-0")
     desk.commits(desk.arrives("w-1"))
@@ -47,7 +47,7 @@ def test_what_was_sent_goes_on() -> None:
     assert [desk.cause_of(1), desk.cause_of(2)] == [Cause.BOUND] * 2
 
 
-def test_the_barrier_hears_of_it_from_the_ledger() -> None:
+def test_the_ledger_notifies_the_permit_runner_of_a_release() -> None:
     scene = Scene()
     scene.show_group(min_member=2)
     scene.show(pod("w-0"))
@@ -70,7 +70,7 @@ CHANGES = {
 
 @pytest.mark.parametrize("stage", [Stage.WAITING, Stage.BINDING], ids=str)
 @pytest.mark.parametrize("change", CHANGES)
-def test_the_ledger_tells_of_gangs_that_are_held_and_not_of_those_that_were_sent(
+def test_the_ledger_releases_gangs_whose_binds_wait_and_not_those_being_bound(
     change: str, stage: Stage
 ) -> None:
     blue = Queue(name="blue")

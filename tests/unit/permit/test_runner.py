@@ -75,7 +75,7 @@ def test_a_gang_is_answered_when_the_api_server_has_shown_it_bound():
     assert second.result(0) == ""
 
 
-def test_room_in_flight_follows_the_bind():
+def test_the_reservation_follows_the_bind():
     scene = Scene(2)
     scene.bind("w-0")
     assert scene.world.flight[PodUid("w-0")] == ("held", "n-1")
@@ -88,7 +88,7 @@ def test_room_in_flight_follows_the_bind():
     assert scene.world.flight == {PodUid("w-0"): ("bound", "n-1")}
 
 
-def test_the_deadline_refuses_everybody_and_backs_the_gang_off():
+def test_the_deadline_refuses_every_call_and_backs_the_gang_off():
     scene = Scene(3)
     waiting = [scene.bind("w-0"), scene.bind("w-1")]
     scene.clock.advance(30)
@@ -121,7 +121,7 @@ def test_time_goes_on_after_an_early_alarm():
     assert stays.done()
 
 
-def test_a_caller_that_went_away_frees_its_place():
+def test_a_disconnected_caller_releases_its_waiting_bind():
     scene = Scene(2)
     waiting = scene.bind("w-0")
     scene.clock.advance(7)
@@ -132,7 +132,7 @@ def test_a_caller_that_went_away_frees_its_place():
     assert scene.barrier.waiting_binds == 0
 
 
-def test_a_caller_that_goes_away_after_its_answer_is_no_news():
+def test_a_disconnect_after_the_answer_changes_nothing():
     scene = Scene(1, min_member=1)
     waiting = scene.bind("w-0")
     scene.binder.say("w-0")
@@ -141,7 +141,7 @@ def test_a_caller_that_goes_away_after_its_answer_is_no_news():
     assert scene.notebook.closed == []
 
 
-def test_news_of_the_mirror_are_worked_off_by_the_timer():
+def test_changes_of_the_cache_are_processed_by_the_timer():
     scene = Scene(2)
     waiting = scene.bind("w-0")
     scene.world.change_pod("w-0", gated=True)
@@ -164,7 +164,7 @@ def test_the_answer_about_a_deleted_pod_waits_until_kube_scheduler_has_seen_it_t
     assert waiting.result(0) == Cause.POD_GONE.text(GANG)
 
 
-def test_a_new_member_wakes_nobody_but_is_missed_when_it_goes():
+def test_a_new_member_causes_no_event_but_its_deletion_does():
     scene = Scene(1, min_member=2)
     waiting = scene.bind("w-0")
     scene.clock.advance()  # the deadline is set
@@ -176,7 +176,7 @@ def test_a_new_member_wakes_nobody_but_is_missed_when_it_goes():
     assert waiting.result(0) == Cause.NOT_ENOUGH_MEMBERS.text(GANG)
 
 
-def test_a_member_the_mirror_shows_bound_while_its_gang_starts_wakes_nobody():
+def test_a_member_that_the_cache_shows_bound_while_its_gang_starts_causes_no_event():
     scene = Scene(2)
     scene.start_gang(2)
     scene.clock.advance()
@@ -186,7 +186,7 @@ def test_a_member_the_mirror_shows_bound_while_its_gang_starts_wakes_nobody():
     assert scene.clock.next_at > scene.clock.seconds
 
 
-def test_news_that_concern_nobody_cost_nothing():
+def test_changes_that_concern_no_waiting_gang_cost_nothing():
     scene = Scene(2)
     scene.barrier.pod_changed(PodUid("stranger"), None)
     scene.barrier.group_changed(GANG, None)
@@ -196,7 +196,7 @@ def test_news_that_concern_nobody_cost_nothing():
     assert not scene.barrier._mailbox
 
 
-def test_a_deleted_group_a_lost_node_and_a_stuck_sibling_are_heard():
+def test_a_deleted_group_a_lost_node_and_an_unschedulable_member_are_processed():
     scene = Scene(3)
     first = scene.bind("w-0")
     scene.world.nodes.clear()
@@ -241,7 +241,7 @@ def test_answers_that_come_at_once_do_not_nest():
     assert scene.book.state_of(GANG) is None
 
 
-def test_a_binder_that_fails_is_an_error_for_everybody_not_a_hang(caplog):
+def test_a_binder_that_fails_answers_every_call_with_an_error(caplog):
     scene = Scene(2)
     scene.binder.bind = lambda orders, settle: 1 / 0  # type: ignore[method-assign, assignment]
     with caplog.at_level(logging.CRITICAL):
@@ -251,7 +251,7 @@ def test_a_binder_that_fails_is_an_error_for_everybody_not_a_hang(caplog):
     assert scene.notebook.partial == [GANG]  # for all we know, some of it is bound
 
 
-def test_one_failing_act_does_not_cost_the_others_their_answer(caplog):
+def test_one_failing_instruction_does_not_prevent_the_other_answers(caplog):
     scene = Scene(3)
     waiting = [scene.bind("w-0"), scene.bind("w-1")]
     scene.world.release = lambda uid: 1 / 0  # type: ignore[method-assign, assignment]
@@ -265,7 +265,7 @@ def stumble(*_: object) -> None:
     raise RuntimeError("stumbled")
 
 
-def test_an_observer_that_fails_costs_nobody_the_answer(caplog):
+def test_an_observer_that_fails_does_not_prevent_the_answer(caplog):
     scene = Scene(3)
     scene.notebook.released = stumble  # type: ignore[method-assign]
     waiting = [scene.bind("w-0"), scene.bind("w-1")]
@@ -275,7 +275,7 @@ def test_an_observer_that_fails_costs_nobody_the_answer(caplog):
     assert "stumbled" in caplog.text
 
 
-def test_room_that_cannot_be_noted_keeps_no_binding_from_being_sent(caplog):
+def test_a_reservation_that_fails_does_not_prevent_the_binding(caplog):
     scene = Scene(2)
     scene.world.mark_binding = stumble  # type: ignore[method-assign]
     scene.start_gang(2)
@@ -284,7 +284,7 @@ def test_room_that_cannot_be_noted_keeps_no_binding_from_being_sent(caplog):
     assert "stumbled" in caplog.text
 
 
-def test_a_reader_that_fails_at_once_is_asked_again(caplog):
+def test_a_live_read_that_fails_at_once_is_repeated(caplog):
     scene = Scene(2)
     read, scene.reader.read = scene.reader.read, stumble  # type: ignore[method-assign, assignment]
     scene.bind("w-0")
@@ -297,7 +297,7 @@ def test_a_reader_that_fails_at_once_is_asked_again(caplog):
     assert scene.binder.batches == [["w-0", "w-1"]]
 
 
-def test_what_was_decided_before_a_stumble_is_carried_out(caplog):
+def test_instructions_decided_before_an_exception_are_carried_out(caplog):
     scene = Scene(2)
     first, second = scene.bind("w-0"), scene.bind("w-1")
     scene.world.change_pod("w-0", status=Status.RUNNING, node="n-2")
@@ -310,7 +310,7 @@ def test_what_was_decided_before_a_stumble_is_carried_out(caplog):
     assert scene.barrier.waiting_binds == 0
 
 
-def test_time_goes_on_although_nobody_could_be_told_of_a_timeout(caplog):
+def test_timers_continue_after_an_observer_fails_on_a_timeout(caplog):
     scene = Scene(2)
     scene.notebook.learnt_timeout = stumble  # type: ignore[method-assign]
     for _ in range(3):
@@ -328,7 +328,7 @@ def test_time_goes_on_although_nobody_could_be_told_of_a_timeout(caplog):
     assert waiting.result(0) == Cause.DEADLINE.text(GANG)
 
 
-def test_an_answer_that_cannot_be_given_costs_the_others_nothing(caplog):
+def test_an_answer_that_cannot_be_delivered_does_not_affect_others(caplog):
     scene = Scene(3)
     order = BindOrder(uid=PodUid("w-0"), namespace="team", name="w-0", node="n-1")
     scene.barrier.bind(order, stumble)
@@ -340,7 +340,7 @@ def test_an_answer_that_cannot_be_given_costs_the_others_nothing(caplog):
     assert scene.world.backoffs
 
 
-def test_an_impossible_event_is_logged_and_survived(caplog):
+def test_an_impossible_event_is_logged_and_ignored(caplog):
     scene = Scene(2)
     waiting = scene.bind("w-0")
     stranger = BindOrder(uid=PodUid("stranger"), namespace="team", name="stranger", node="n-1")
@@ -361,7 +361,7 @@ def test_a_partial_commit_is_reported():
     assert scene.book.state_of(GANG) is AttemptState.PARTIAL
 
 
-def test_a_gang_bound_in_part_is_taken_back_if_that_was_asked_for():
+def test_a_gang_bound_in_part_is_evicted_if_the_setting_asks_for_it():
     scene = Scene(2, limits=Timeouts(evict_partial_s=60))
     scene.start_gang(2)
     scene.binder.say("w-0")
@@ -373,7 +373,7 @@ def test_a_gang_bound_in_part_is_taken_back_if_that_was_asked_for():
     assert [gang for gang, _ in scene.world.backoffs] == [GANG]
 
 
-def test_a_gang_of_which_nobody_can_be_taken_back_is_tried_again_at_once():
+def test_a_partial_gang_that_cannot_be_evicted_is_tried_again_at_once():
     scene = Scene(2, limits=Timeouts(evict_partial_s=60))
     scene.undo.refuses = True
     scene.start_gang(2)
@@ -387,7 +387,7 @@ def test_a_gang_of_which_nobody_can_be_taken_back_is_tried_again_at_once():
     assert not scene.bind("w-1").done(), "it is bound, or waits"
 
 
-def test_losing_the_lease_refuses_what_waits_and_lets_what_was_sent_finish():
+def test_a_lost_lease_refuses_waiting_binds_and_lets_sent_bindings_finish():
     scene = Scene(3, min_member=2)
     sent = scene.start_gang(2)
     scene.world.add_group(2, OTHER, uid="g-2")
@@ -405,7 +405,7 @@ def test_losing_the_lease_refuses_what_waits_and_lets_what_was_sent_finish():
     assert scene.barrier.readiness() == []
 
 
-def test_shutting_down_waits_for_what_was_sent():
+def test_the_shutdown_waits_for_sent_bindings():
     scene = Scene(2)
     first, second = scene.start_gang(2)
     finished = scene.barrier.shut_down()
@@ -418,7 +418,7 @@ def test_shutting_down_waits_for_what_was_sent():
     assert scene.bind("w-0").result(0) == Cause.SHUT_DOWN.text()
 
 
-def test_shutting_down_refuses_what_waits_at_once():
+def test_the_shutdown_refuses_waiting_binds_at_once():
     scene = Scene(2)
     waiting = scene.bind("w-0")
 
@@ -426,7 +426,7 @@ def test_shutting_down_refuses_what_waits_at_once():
     assert waiting.result(0) == Cause.SHUT_DOWN.text(GANG)
 
 
-def test_only_the_leader_takes_binds():
+def test_only_the_leader_accepts_binds():
     scene = Scene(2)
     scene.barrier.lose_lease()
     refused = scene.bind("w-0")
@@ -437,7 +437,7 @@ def test_only_the_leader_takes_binds():
     assert not scene.bind("w-0").done()
 
 
-def test_a_too_short_timeout_of_kube_scheduler_is_learnt_and_told(caplog):
+def test_a_too_short_timeout_of_kube_scheduler_is_learnt_and_reported(caplog):
     scene = Scene(2)
     assert scene.book.learned.learnt_timeout_s is None
     for _ in range(3):
@@ -471,7 +471,7 @@ def learns_a_short_timeout() -> Scene:
     return scene
 
 
-def test_what_was_learnt_in_a_term_is_not_told_by_a_standby():
+def test_a_standby_does_not_report_a_timeout_learnt_while_it_led():
     scene = learns_a_short_timeout()
 
     scene.barrier.lose_lease()
@@ -480,7 +480,7 @@ def test_what_was_learnt_in_a_term_is_not_told_by_a_standby():
     assert scene.book.learned.current(scene.clock.monotonic()).hold_s == 30
 
 
-def test_what_was_learnt_is_told_for_ten_minutes_though_no_bind_comes_any_more():
+def test_a_learnt_timeout_is_reported_for_ten_minutes_without_further_binds():
     scene = learns_a_short_timeout()
 
     scene.clock.advance(590)
@@ -490,7 +490,7 @@ def test_what_was_learnt_is_told_for_ten_minutes_though_no_bind_comes_any_more()
     assert scene.notebook.learnt is None
 
 
-def test_many_threads_bring_one_gang_and_it_is_bound_once():
+def test_a_gang_whose_calls_come_from_many_threads_is_bound_once():
     scene = Scene(200)
     scene.reader.at_once = True
     scene.binder.at_once = BOUND
@@ -515,7 +515,7 @@ def test_many_threads_bring_one_gang_and_it_is_bound_once():
     soundness.check(scene.book)
 
 
-def test_it_knows_how_many_wait():
+def test_the_runner_counts_waiting_binds():
     scene = Scene(3)
     scene.bind("w-0")
     scene.bind("w-1")
@@ -523,7 +523,7 @@ def test_it_knows_how_many_wait():
     assert scene.barrier.waiting_binds == 2
 
 
-def test_one_ring_waits_however_many_gangs_lose_a_member_while_another_waits():
+def test_one_timer_is_pending_however_many_gangs_lose_a_member():
     """Doubt comes sooner than the deadline: the ring it overtook must not call for another."""
     scene = Scene(0)
     for number in range(60):

@@ -17,11 +17,11 @@ def closes(patience: LearnedTimeout, *ages: float, every_s: float = 10.0) -> flo
     return now
 
 
-def test_the_limits_make_up_the_timeout_of_kube_scheduler():
+def test_the_timeouts_add_up_to_kube_schedulers_timeout():
     assert CONFIGURED.bind_timeout_s == 45
 
 
-def test_whatever_the_timeout_leaves_after_the_hold_is_shared_out():
+def test_the_time_left_after_the_wait_is_divided():
     limits = Timeouts.within(hold_s=60, bind_timeout_s=90, max_waiting_binds=7)
 
     assert (limits.verify_s, limits.commit_s, limits.margin_s) == (4, 20, 6)
@@ -34,7 +34,7 @@ def test_a_gang_that_is_too_large_for_the_usual_budget_needs_more():
     assert CONFIGURED.commit_needs_s(10_000) == 40
 
 
-def test_calls_that_die_at_the_same_age_again_and_again_betray_the_timeout():
+def test_calls_that_repeatedly_disconnect_at_the_same_age_show_the_timeout():
     patience = LearnedTimeout(CONFIGURED)
     now = closes(patience, 5.01, 5.0, 5.03)
 
@@ -57,7 +57,7 @@ def test_ages_that_differ_teach_nothing():
     assert patience.learnt_timeout_s is None
 
 
-def test_callers_that_hang_up_at_once_teach_nothing():
+def test_callers_that_disconnect_at_once_teach_nothing():
     patience = LearnedTimeout(CONFIGURED)
     closes(patience, 0.0, 0.0, 0.0)
 
@@ -72,7 +72,7 @@ def test_a_timeout_as_configured_changes_nothing():
     assert patience.current(now) is CONFIGURED
 
 
-def test_what_was_learnt_is_forgotten_in_time():
+def test_a_learnt_timeout_is_forgotten_after_a_while():
     patience = LearnedTimeout(CONFIGURED)
     now = closes(patience, 5.0, 5.0, 5.0)
 

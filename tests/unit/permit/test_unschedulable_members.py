@@ -15,7 +15,7 @@ def refused(desk: Desk, uid: str, words: str = "0/3 nodes: 3 Insufficient cpu") 
     desk.passes(desk.limits.grace_s)
 
 
-def test_a_needed_sibling_that_fits_no_node_ends_the_wait_early():
+def test_a_needed_member_that_fits_no_node_ends_the_wait_early():
     desk = a_gang_of(3)
     desk.arrives("w-0")
     desk.arrives("w-1")
@@ -25,7 +25,7 @@ def test_a_needed_sibling_that_fits_no_node_ends_the_wait_early():
     assert {desk.cause_of(1), desk.cause_of(2)} == {Cause.SIBLING_UNSCHEDULABLE}
 
 
-def test_a_sibling_that_is_not_needed_may_stay_unschedulable():
+def test_a_member_that_is_not_needed_may_stay_unschedulable():
     desk = a_gang_of(4, min_member=3)
     desk.arrives("w-0")
     desk.tell(SiblingUnschedulable(desk.world.refuse_pod("w-3"), GANG))
@@ -34,7 +34,7 @@ def test_a_sibling_that_is_not_needed_may_stay_unschedulable():
     assert desk.cause_of(1) is None
 
 
-def test_the_only_sibling_of_a_needed_role_is_needed_however_many_others_there_are():
+def test_the_only_member_of_a_needed_role_is_needed_however_many_others_there_are():
     desk = a_gang_of(4, min_member=3)
     desk.world.add_group(3, roles={"ps": 1})
     desk.world.add_pod("ps", role="ps")
@@ -45,7 +45,7 @@ def test_the_only_sibling_of_a_needed_role_is_needed_however_many_others_there_a
     assert desk.cause_of(1) is Cause.SIBLING_UNSCHEDULABLE
 
 
-def test_a_sibling_that_we_refused_ourselves_is_not_lost():
+def test_a_member_that_the_extender_refused_does_not_end_the_wait():
     desk = a_gang_of(2)
     desk.arrives("w-0")
     words = f"0/3 nodes are available: 3 {Reason.BEHIND_IN_ORDER.sentence}."
@@ -55,7 +55,7 @@ def test_a_sibling_that_we_refused_ourselves_is_not_lost():
     assert desk.cause_of(1) is None
 
 
-def test_a_sibling_for_which_room_is_being_made_is_waited_for():
+def test_a_member_for_which_pods_are_being_evicted_is_waited_for():
     desk = a_gang_of(2)
     desk.arrives("w-0")
     desk.world.change_pod("w-1", nominated="n-2")
@@ -65,7 +65,7 @@ def test_a_sibling_for_which_room_is_being_made_is_waited_for():
     assert desk.cause_of(1) is None
 
 
-def test_a_sibling_that_comes_within_the_grace_is_welcome():
+def test_a_member_that_comes_within_the_grace_is_accepted():
     desk = a_gang_of(3)
     desk.arrives("w-0")
     desk.tell(SiblingUnschedulable(desk.world.refuse_pod("w-1"), GANG))
@@ -75,7 +75,7 @@ def test_a_sibling_that_comes_within_the_grace_is_welcome():
     assert desk.cause_of(1) is None
 
 
-def test_a_nomination_that_we_wrote_ourselves_does_not_count():
+def test_a_nomination_by_the_extender_does_not_count():
     desk = a_gang_of(2)
     desk.world.flight[PodUid("w-1")] = ("ticketed", "n-2")
     desk.arrives("w-0")
@@ -85,7 +85,7 @@ def test_a_nomination_that_we_wrote_ourselves_does_not_count():
     assert desk.cause_of(1) is Cause.SIBLING_UNSCHEDULABLE
 
 
-def test_a_nomination_that_comes_after_the_refusal_is_ours_even_if_the_ticket_is_gone():
+def test_a_nomination_after_the_refusal_is_the_extenders_even_without_a_reservation():
     desk = a_gang_of(2)
     desk.arrives("w-0")
     desk.tell(SiblingUnschedulable(desk.world.refuse_pod("w-1"), GANG))
@@ -97,7 +97,7 @@ def test_a_nomination_that_comes_after_the_refusal_is_ours_even_if_the_ticket_is
     assert desk.cause_of(1) is Cause.SIBLING_UNSCHEDULABLE
 
 
-def test_what_kube_scheduler_said_before_the_assembly_began_is_no_news():
+def test_a_refusal_from_before_the_attempt_does_not_end_the_wait():
     desk = a_gang_of(2)
     desk.world.refuse_pod("w-1")
     desk.arrives("w-0")
@@ -106,7 +106,7 @@ def test_what_kube_scheduler_said_before_the_assembly_began_is_no_news():
     assert desk.cause_of(1) is None
 
 
-def test_other_words_about_a_sibling_are_news():
+def test_a_changed_refusal_of_a_member_ends_the_wait():
     desk = a_gang_of(2)
     desk.world.refuse_pod("w-1")
     desk.arrives("w-0")
@@ -115,7 +115,7 @@ def test_other_words_about_a_sibling_are_news():
     assert desk.cause_of(1) is Cause.SIBLING_UNSCHEDULABLE
 
 
-def test_a_sibling_that_we_refuse_after_kube_scheduler_did_is_not_lost_any_more():
+def test_a_member_that_the_extender_refused_last_does_not_end_the_wait():
     desk = a_gang_of(2)
     desk.arrives("w-0")
     desk.tell(SiblingUnschedulable(desk.world.refuse_pod("w-1"), GANG))

@@ -43,7 +43,7 @@ class World(promises.World):
         return self.arrivals.claim(pod(name, **rest), GANG)
 
 
-def test_the_first_member_takes_places_for_the_whole_minimum() -> None:
+def test_the_first_member_reserves_capacity_for_the_whole_minimum() -> None:
     world = World(pod_group(min_member=4))
 
     place = world.admit("p0")
@@ -53,14 +53,14 @@ def test_the_first_member_takes_places_for_the_whole_minimum() -> None:
     assert len(world.kept) == 3
 
 
-def test_the_fullest_nodes_are_taken_first() -> None:
+def test_the_fullest_nodes_are_reserved_first() -> None:
     world = World(seen("old", "other", on="n2"))
 
     assert world.admit("p0", 3)
     assert {each.node for each in world.table.of_gang(GANG)} == {"n2"}
 
 
-def test_nothing_is_taken_where_not_all_of_it_fits() -> None:
+def test_nothing_is_reserved_if_not_all_of_the_gang_fits() -> None:
     world = World()
 
     assert world.admit("p0", 9) is None
@@ -75,7 +75,7 @@ def test_nothing_is_taken_where_not_all_of_it_fits() -> None:
     assert world.admit("p0", 8)
 
 
-def test_nodes_that_are_full_are_not_looked_at_for_every_member_of_a_gang() -> None:
+def test_full_nodes_are_not_checked_for_every_member_of_a_gang() -> None:
     """Each would cost kube-scheduler's one loop a look at all nodes, as often as it is tried."""
     world = World(pod_group(min_member=9))
     looks = []
@@ -104,11 +104,11 @@ def test_a_host_port_is_needed_once_on_every_node() -> None:
     assert world.arrivals.admit(pod("p0", shape=kind), made, "default", NODES) is None
 
 
-def test_nobody_is_let_into_a_queue_that_is_not_open() -> None:
+def test_no_gang_is_admitted_to_a_queue_that_is_not_open() -> None:
     assert World().admit("p0", queue="other") is None
 
 
-def test_where_somebody_waits_pods_may_start_in_what_is_left_over_but_no_gang() -> None:
+def test_in_a_queue_with_waiting_gangs_pods_may_use_the_remainder_but_no_gang_may() -> None:
     world = World()
     world.publish(Plan(direct_admission={"default": DirectAdmission(is_quiet=False)}))
 
@@ -116,7 +116,7 @@ def test_where_somebody_waits_pods_may_start_in_what_is_left_over_but_no_gang() 
     assert world.ledger.allowance.may_start("default", "a", ONE_CPU.requests)
 
 
-def test_a_queue_takes_no_more_than_is_left_until_a_plan_has_counted_it() -> None:
+def test_a_queue_admits_no_more_than_its_remainder_until_the_next_plan() -> None:
     world = World(left=amounts(cpu=5, memory=50, pods=50))
     assert world.admit("p0", 4)
 
@@ -132,7 +132,7 @@ def test_a_queue_takes_no_more_than_is_left_until_a_plan_has_counted_it() -> Non
     assert world.arrivals.admit(*ask)
 
 
-def test_what_is_let_in_while_a_plan_is_made_counts_against_the_next_allowance() -> None:
+def test_pods_admitted_while_a_plan_is_made_count_against_the_next_allowance() -> None:
     world = World(left=amounts(cpu=4, memory=50, pods=50))
     world.cluster.snapshot(world.clock.now())
     assert world.admit("p0", 2)
@@ -153,7 +153,7 @@ def test_roles_backoff_and_very_large_gangs_are_left_to_the_plan() -> None:
     assert world.admit("p0") is None
 
 
-def test_a_gang_that_has_places_or_runs_is_not_let_in_twice() -> None:
+def test_a_gang_that_has_reservations_or_runs_is_not_admitted_twice() -> None:
     world = World()
     assert world.admit("p0", 2)
     assert world.admit("p9", 2) is None
@@ -162,7 +162,7 @@ def test_a_gang_that_has_places_or_runs_is_not_let_in_twice() -> None:
     assert running.admit("p1", 2) is None
 
 
-def test_later_members_take_over_the_places_kept() -> None:
+def test_later_members_take_over_the_placeholders() -> None:
     world = World()
     world.admit("p0", 3)
     nodes = sorted(each.node for each in world.table.of_gang(GANG))
@@ -177,7 +177,7 @@ def test_later_members_take_over_the_places_kept() -> None:
     assert world.claim("p3") is None
 
 
-def test_a_member_that_has_a_place_already_costs_its_siblings_none() -> None:
+def test_a_member_that_already_has_a_reservation_takes_no_placeholder() -> None:
     world = World()
     world.admit("p0", 3)
 
@@ -188,7 +188,7 @@ def test_a_member_that_has_a_place_already_costs_its_siblings_none() -> None:
     assert world.claim("p2")
 
 
-def test_a_member_of_another_shape_takes_no_place_that_may_be_too_small() -> None:
+def test_a_member_of_another_shape_takes_no_placeholder() -> None:
     world = World()
     world.admit("p0", 3)
 
@@ -196,7 +196,7 @@ def test_a_member_of_another_shape_takes_no_place_that_may_be_too_small() -> Non
     assert len(world.kept) == 2
 
 
-def test_before_a_snapshot_members_that_were_seen_take_their_places() -> None:
+def test_before_a_snapshot_members_that_were_seen_take_over_placeholders() -> None:
     world = World(pod_group(min_member=3))
     world.admit("p0", 3)
     world.see_members("p0", "p1")
@@ -210,7 +210,7 @@ def test_before_a_snapshot_members_that_were_seen_take_their_places() -> None:
     assert snapshot.gangs[GANG].placeholders == 1
 
 
-def test_a_gated_member_takes_no_place() -> None:
+def test_a_gated_member_takes_no_placeholder() -> None:
     world = World(pod_group(min_member=3))
     world.admit("p0", 3)
     world.cluster.apply(Upsert(seen("p1", gated=True)))
@@ -220,7 +220,7 @@ def test_a_gated_member_takes_no_place() -> None:
     assert world.table.of(uid("p1")) is None
 
 
-def test_places_nobody_comes_for_are_given_back() -> None:
+def test_placeholders_that_no_member_takes_over_are_released() -> None:
     world = World(pod_group(min_member=3))
     world.admit("p0", 3)
     world.see_members("p0")
@@ -264,7 +264,7 @@ def another(world: World, name: str, namespace: str, min_member: int = 2) -> Res
     return world.arrivals.admit(first, made, "default", NODES)
 
 
-def test_a_gang_that_did_not_come_whole_is_let_in_again_only_when_all_of_it_exists() -> None:
+def test_a_gang_that_stayed_incomplete_is_admitted_again_only_when_complete() -> None:
     """Else a pod now and then would keep the room of the whole gang for ever."""
     world = given_up()
     world.clock.advance(DISTRUST_S.longest_s)
@@ -276,7 +276,7 @@ def test_a_gang_that_did_not_come_whole_is_let_in_again_only_when_all_of_it_exis
     assert world.admit("p2", 3)
 
 
-def test_a_gang_that_is_gone_is_forgotten() -> None:
+def test_a_deleted_gang_is_forgotten() -> None:
     world = given_up()
     world.lose_pod("p0")
     world.clock.advance(DISTRUST_S.first_s + 1)
@@ -286,7 +286,7 @@ def test_a_gang_that_is_gone_is_forgotten() -> None:
     assert world.admit("p0", 3)
 
 
-def test_a_gang_that_lacked_a_member_before_we_led_is_not_taken_for_one_that_arrives() -> None:
+def test_a_gang_that_was_incomplete_before_the_term_is_not_arriving() -> None:
     """After every change of leaders each such gang would keep room and have its members woken."""
     made = PodGroup(namespace="a", name="train", min_member=3)
     world = World(pod_group(min_member=3))
@@ -297,7 +297,7 @@ def test_a_gang_that_lacked_a_member_before_we_led_is_not_taken_for_one_that_arr
     assert world.arrivals.admit(new, made, "default", NODES)
 
 
-def test_a_gang_that_is_old_and_whole_is_let_in() -> None:
+def test_an_old_complete_gang_is_admitted() -> None:
     made = PodGroup(namespace="a", name="train", min_member=2)
     world = World(pod_group(min_member=2))
     world.see_members("p0", "p1")
@@ -306,7 +306,7 @@ def test_a_gang_that_is_old_and_whole_is_let_in() -> None:
     assert world.arrivals.admit(old, made, "default", NODES)
 
 
-def test_who_left_room_unused_has_none_kept_under_another_name_for_a_while() -> None:
+def test_a_namespace_that_left_capacity_unused_gets_no_placeholders_for_a_while() -> None:
     world = given_up()
 
     assert another(world, "next", "a") is None
@@ -315,14 +315,14 @@ def test_who_left_room_unused_has_none_kept_under_another_name_for_a_while() -> 
     assert another(world, "next", "a")
 
 
-def test_a_gang_that_is_all_there_is_let_in_whatever_its_namespace_left_unused() -> None:
+def test_a_complete_gang_is_admitted_whatever_its_namespace_left_unused() -> None:
     world = given_up()
     world.see(seen("q0", "next"), seen("q1", "next"))
 
     assert another(world, "next", "a")
 
 
-def test_the_more_often_room_is_left_unused_the_longer_none_is_kept() -> None:
+def test_the_pause_grows_each_time_capacity_is_left_unused() -> None:
     world = given_up()
     world.lose_pod("p0")
     world.clock.advance(DISTRUST_S.first_s + 1)
@@ -341,7 +341,7 @@ def test_the_more_often_room_is_left_unused_the_longer_none_is_kept() -> None:
     assert another(world, "next", "a")
 
 
-def test_many_gangs_that_are_given_up_together_count_once() -> None:
+def test_several_gangs_that_expire_together_count_once() -> None:
     world = World(pod_group(min_member=3), pod_group("other", min_member=3))
     world.admit("p0", 3)
     another(world, "other", "a", 3)
@@ -354,7 +354,7 @@ def test_many_gangs_that_are_given_up_together_count_once() -> None:
     assert another(world, "next", "a")
 
 
-def test_who_leaves_before_his_grace_is_over_has_left_the_room_unused_too() -> None:
+def test_a_gang_deleted_before_its_grace_ends_has_left_its_capacity_unused_too() -> None:
     """Else a pod that is deleted in time, under one name after the other, keeps it for ever."""
     world = World(pod_group(min_member=3))
     world.admit("p0", 3)
@@ -367,7 +367,7 @@ def test_who_leaves_before_his_grace_is_over_has_left_the_room_unused_too() -> N
     assert another(world, "theirs", "b")
 
 
-def test_so_has_who_needs_less_of_it_after_all() -> None:
+def test_a_gang_that_lowers_its_minimum_has_left_its_capacity_unused_too() -> None:
     world = World(pod_group(min_member=4))
     world.admit("p0", 4)
     world.see_members("p0")
@@ -378,7 +378,7 @@ def test_so_has_who_needs_less_of_it_after_all() -> None:
     assert another(world, "next", "a") is None
 
 
-def test_nobody_is_blamed_for_a_member_that_went_after_all_of_them_had_come() -> None:
+def test_a_member_deleted_after_its_gang_was_complete_has_no_consequence() -> None:
     world = World(pod_group(min_member=2))
     world.admit("p0", 2)
     assert world.claim("p1")
@@ -389,7 +389,7 @@ def test_nobody_is_blamed_for_a_member_that_went_after_all_of_them_had_come() ->
     assert another(world, "next", "a")
 
 
-def test_nor_for_members_of_another_shape_that_the_plan_places() -> None:
+def test_members_of_another_shape_that_the_plan_places_have_no_consequence() -> None:
     world = World(pod_group(min_member=2))
     world.admit("p0", 2)
     world.see(seen("p0"), seen("launcher", shape=shape(cpu=2)))
@@ -399,7 +399,7 @@ def test_nor_for_members_of_another_shape_that_the_plan_places() -> None:
     assert another(world, "next", "a")
 
 
-def test_what_a_namespace_left_unused_is_forgotten_in_the_end() -> None:
+def test_unused_capacity_of_a_namespace_is_forgotten_after_a_while() -> None:
     world = given_up()
     world.clock.advance(DISTRUST_S.first_s + DISTRUST_S.longest_s + 1)
     world.arrivals.settle()
@@ -407,7 +407,7 @@ def test_what_a_namespace_left_unused_is_forgotten_in_the_end() -> None:
     assert world.arrivals._distrusted == {}
 
 
-def test_places_are_given_back_when_the_minimum_shrinks_or_everybody_is_gone() -> None:
+def test_placeholders_are_released_when_the_minimum_shrinks_or_all_members_are_gone() -> None:
     world = World(pod_group(min_member=4))
     world.admit("p0", 4)
     world.see_members("p0")
@@ -420,7 +420,7 @@ def test_places_are_given_back_when_the_minimum_shrinks_or_everybody_is_gone() -
     assert world.kept == []
 
 
-def test_a_member_kube_scheduler_saw_before_our_watch_keeps_its_siblings_places() -> None:
+def test_a_member_known_only_from_filter_keeps_the_placeholders() -> None:
     world = World()
     world.admit("p0", 3)
 
@@ -429,7 +429,7 @@ def test_a_member_kube_scheduler_saw_before_our_watch_keeps_its_siblings_places(
     assert len(world.kept) == 2
 
 
-def test_who_does_not_lead_any_more_keeps_only_what_kube_scheduler_counts_on() -> None:
+def test_a_former_leader_keeps_only_reservations_that_kube_scheduler_counts_on() -> None:
     world = World(pod_group(min_member=4))
     world.see_members("p0", "p1")
     assert world.admit("p0")
@@ -443,14 +443,14 @@ def test_who_does_not_lead_any_more_keeps_only_what_kube_scheduler_counts_on() -
     assert not world.arrivals.is_arriving(GANG)
 
 
-def test_whom_a_quota_of_its_namespace_may_not_admit_is_left_to_the_plan() -> None:
+def test_a_gang_that_a_quota_of_its_namespace_may_refuse_is_left_to_the_plan() -> None:
     world = World(ResourceQuota(namespace="a", name="compute"))
 
     assert world.admit("p0", 2, min_resources=amounts(cpu=2)) is None
     assert world.admit("p0", 2), "who does not say what it needs is not judged by quotas"
 
 
-def test_where_the_last_quota_is_gone_gangs_arrive_again() -> None:
+def test_gangs_are_admitted_again_when_the_last_quota_is_deleted() -> None:
     world = World(ResourceQuota(namespace="a", name="compute"))
     world.cluster.apply(Delete(Kind.QUOTA, "a/compute"))
 

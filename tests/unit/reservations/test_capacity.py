@@ -17,7 +17,7 @@ def ported(first: int, count: int) -> Shape:
     return shape(cpu=1, host_ports=ports)
 
 
-def test_a_port_is_free_again_when_its_promise_is_given_back() -> None:
+def test_a_host_port_is_free_again_when_its_reservation_is_released() -> None:
     made = cache(node("n"), seen("x", "", shape=ported(80, 1)))
     room = NodeCapacity(made)
     made.reservations.reserve(pod("x", shape=ported(80, 1)), GangKey("a/pod:x"), "n", 1.0)
@@ -30,7 +30,7 @@ def test_a_port_is_free_again_when_its_promise_is_given_back() -> None:
     assert room.slots("n", ported(80, 1)) == 1
 
 
-def test_asking_for_ports_does_not_compare_each_with_each() -> None:
+def test_a_check_of_host_ports_does_not_compare_all_pairs() -> None:
     seated = seen("x", "", on="n", shape=ported(1000, 400))
     made = cache(node("n"), seated, seen("y", "", shape=ported(2000, 400)))
     made.reservations.reserve(pod("y", shape=ported(2000, 400)), GangKey("a/pod:y"), "n", 1.0)
@@ -42,7 +42,7 @@ def test_asking_for_ports_does_not_compare_each_with_each() -> None:
 HOME = (Namespace(name="a", queue="home"), Queue(name="home", capability=amounts(cpu=1)))
 
 
-def test_an_ordinary_pod_waits_until_the_one_it_follows_is_gone() -> None:
+def test_an_ordinary_pod_waits_until_the_terminating_pod_it_replaces_is_gone() -> None:
     world = World(*HOME, seen("old", "", on=NODES[0], status=Status.RELEASING))
     world.turn()
     member = Membership(key=GangKey("a/pod:new"))

@@ -25,7 +25,7 @@ def admitted() -> World:
 
 @pytest.mark.parametrize("name", ["red", "all"])
 @pytest.mark.parametrize("state", [QueueState.CLOSED, QueueState.CLOSING])
-def test_a_ticket_is_withdrawn_when_its_queue_or_one_above_is_closed(
+def test_a_reservation_is_released_when_its_queue_or_an_ancestor_is_closed(
     name: str, state: QueueState
 ) -> None:
     world = admitted()
@@ -40,7 +40,7 @@ def test_a_ticket_is_withdrawn_when_its_queue_or_one_above_is_closed(
     assert len(world.table.of_gang(GANG)) == 2, "and given again at once when it is opened"
 
 
-def test_who_has_begun_to_start_goes_on_in_a_closed_queue() -> None:
+def test_a_gang_with_bound_members_continues_in_a_closed_queue() -> None:
     world = admitted()
     world.table.advance(uid("w-0"), Stage.BOUND, "n1")
     world.see(Queue(name="red", state=QueueState.CLOSED))
@@ -49,7 +49,7 @@ def test_who_has_begun_to_start_goes_on_in_a_closed_queue() -> None:
     assert len(world.table.of_gang(GANG)) == 2
 
 
-def test_whose_members_are_all_done_has_not_begun_with_the_next() -> None:
+def test_a_gang_whose_members_are_all_finished_does_not_start_in_a_closed_queue() -> None:
     """Nobody of it is on a node: whoever starts now would start in a closed queue."""
     world = admitted()
     world.see(seen("w-0", on="n1", status=Status.SUCCEEDED))
@@ -61,7 +61,7 @@ def test_whose_members_are_all_done_has_not_begun_with_the_next() -> None:
     assert world.table.of_gang(GANG) == ()
 
 
-def test_whose_binding_is_on_its_way_goes_on_in_a_closed_queue() -> None:
+def test_a_gang_with_a_binding_in_flight_continues_in_a_closed_queue() -> None:
     world = admitted()
     world.table.advance(uid("w-0"), Stage.BINDING, "n1")
     world.see(Queue(name="red", parent="all", state=QueueState.CLOSED))
@@ -70,7 +70,7 @@ def test_whose_binding_is_on_its_way_goes_on_in_a_closed_queue() -> None:
     assert len(world.table.of_gang(GANG)) == 2
 
 
-def test_a_ticket_of_a_queue_that_its_gang_has_left_is_withdrawn() -> None:
+def test_a_reservation_is_released_when_its_gang_leaves_the_queue() -> None:
     """Else whoever has a ticket moves to a closed queue, or a full one, and starts there."""
     world = admitted()
     world.see(Queue(name="blue", state=QueueState.CLOSED))
@@ -84,7 +84,7 @@ def test_a_ticket_of_a_queue_that_its_gang_has_left_is_withdrawn() -> None:
     assert {each.queue for each in world.table.of_gang(GANG)} == {"blue"}
 
 
-def test_who_has_begun_to_start_becomes_whole_wherever_it_moves() -> None:
+def test_a_gang_with_bound_members_is_completed_in_any_queue_it_moves_to() -> None:
     world = admitted()
     world.table.advance(uid("w-0"), Stage.BOUND, "n1")
     world.see(Queue(name="blue", state=QueueState.CLOSED))

@@ -41,7 +41,7 @@ def come_and_go(come: Callable[[str], object], go: Callable[[str], object]) -> C
     return act
 
 
-def test_filter_answers_while_the_watch_ends_promises_of_pods_on_their_way() -> None:
+def test_filter_answers_while_the_watch_ends_reservations() -> None:
     world = World(pod_group(), plan=OPEN)
     world.promise("w-0", on="n2")
     world.see(seen("me", ""), seen("other", ""), seen("another", ""))
@@ -58,7 +58,7 @@ def test_filter_answers_while_the_watch_ends_promises_of_pods_on_their_way() -> 
     assert answer.nodes
 
 
-def test_filter_answers_while_the_watch_ends_promises_of_host_ports() -> None:
+def test_filter_answers_while_the_watch_ends_reservations_of_host_ports() -> None:
     world = World(pod_group(), plan=OPEN)
     world.promise("w-0", on="n2", shape=PORTED)
     world.promise("w-1", on="n2", shape=PORTED)
@@ -72,7 +72,7 @@ def test_filter_answers_while_the_watch_ends_promises_of_host_ports() -> None:
     assert not answer.nodes
 
 
-def test_answers_are_forgotten_while_the_watch_forgets_others() -> None:
+def test_filter_results_are_forgotten_while_the_watch_forgets_others() -> None:
     answers = FilterResults(remembered=5)
     for number in range(6):
         answers.passed(pod(f"p{number}"), member_of())
@@ -90,7 +90,7 @@ def test_answers_are_forgotten_while_the_watch_forgets_others() -> None:
     assert len(answers._filtered) <= 5 + 3
 
 
-def test_a_memo_is_kept_small_by_two_threads_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_two_threads_keep_a_memo_small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("extender.model.memo.MOST", 8)
     memo = Memo()
 
@@ -103,7 +103,7 @@ def test_a_memo_is_kept_small_by_two_threads_at_once(monkeypatch: pytest.MonkeyP
     assert len(memo) <= 8 + 3
 
 
-def test_sources_are_looked_at_while_others_are_still_expected() -> None:
+def test_sources_are_read_while_others_are_still_expected() -> None:
     freshness, numbers = Freshness(), count()
     freshness.expect("first", 0.0)
 
@@ -111,7 +111,7 @@ def test_sources_are_looked_at_while_others_are_still_expected() -> None:
         assert "first" in freshness.silence(1.0)
 
 
-def test_a_node_that_shrinks_again_while_filter_asks_is_not_taken_for_large() -> None:
+def test_a_node_that_shrinks_during_filter_is_not_taken_for_large() -> None:
     world = World(pod_group(), plan=OPEN)
     world.see(node("n1", cpu=3))
     world.clock.advance(31.0)
@@ -137,7 +137,7 @@ STEPS = ["the pod is being deleted", "kube-scheduler found no node", "the pod le
 
 
 @pytest.mark.parametrize("step", STEPS)
-def test_a_binding_that_is_sent_while_the_watch_speaks_keeps_its_room(step: str) -> None:
+def test_a_binding_that_is_sent_during_a_watch_event_keeps_its_capacity(step: str) -> None:
     """The watch looks at a promise and ends it; at every moment the binding may be sent."""
     change = {
         STEPS[0]: seen("w-0", status=Status.RELEASING),
@@ -172,7 +172,7 @@ def send_after(turns: int, change: SeenPod) -> list[bool]:
     return was_sent
 
 
-def test_a_gang_is_let_in_while_the_watch_brings_and_takes_its_members() -> None:
+def test_a_gang_is_admitted_while_the_watch_adds_and_removes_its_members() -> None:
     world = World(pod_group(min_member=4), plan=OPEN)
 
     with between_steps(come_and_go(lambda name: world.see(seen(name)), world.lose_pod)):
@@ -184,7 +184,7 @@ def test_a_gang_is_let_in_while_the_watch_brings_and_takes_its_members() -> None
     assert len(held) == len({each.uid for each in held})
 
 
-def test_a_ticket_is_issued_while_the_watch_takes_its_node_and_brings_it_back() -> None:
+def test_a_reservation_is_made_while_the_watch_removes_and_adds_its_node() -> None:
     world = World(pod_group(), seen("w-0"), seen("w-1"))
     snapshot = world.cluster.snapshot(world.clock.now())
     plan = world.make_plan(snapshot)
@@ -200,9 +200,7 @@ def test_a_ticket_is_issued_while_the_watch_takes_its_node_and_brings_it_back() 
     assert len(world.table.of_gang(GANG)) in (0, 2)
 
 
-def test_a_bind_of_an_ordinary_pod_is_judged_alike_at_each_step_of_the_watch_that_brings_it() -> (
-    None
-):
+def test_a_bind_of_an_ordinary_pod_is_judged_alike_at_each_step_of_its_watch_event() -> None:
     world = World(plan=OPEN)
     facts = CacheFacts(world.cluster, world.ledger, world.gate)
     order = BindOrder(uid=uid("me"), namespace="a", name="me", node="n1")

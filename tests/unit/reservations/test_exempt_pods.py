@@ -32,7 +32,7 @@ privileged = pytest.mark.parametrize(
 
 
 @privileged
-def test_who_asks_nobody_counts_in_its_home_queue_from_filter_on(
+def test_an_exempt_pod_counts_in_its_home_queue_from_filter_on(
     pod: Pod, member: Membership
 ) -> None:
     world = World(*HOME)
@@ -49,7 +49,9 @@ def test_who_asks_nobody_counts_in_its_home_queue_from_filter_on(
 
 
 @privileged
-def test_others_of_its_queue_wait_for_what_it_uses(pod: Pod, member: Membership) -> None:
+def test_other_pods_of_the_queue_wait_for_the_capacity_of_an_exempt_pod(
+    pod: Pod, member: Membership
+) -> None:
     world = World(*HOME)
     world.turn()
     world.gate.filter(pod, member, NODES)
@@ -59,7 +61,9 @@ def test_others_of_its_queue_wait_for_what_it_uses(pod: Pod, member: Membership)
 
 
 @privileged
-def test_it_is_let_through_and_bound_where_its_queue_is_full(pod: Pod, member: Membership) -> None:
+def test_an_exempt_pod_is_admitted_and_bound_when_its_queue_is_full(
+    pod: Pod, member: Membership
+) -> None:
     world = World(*HOME, seen("first", "", on="n1"))
     world.turn()
 
@@ -70,7 +74,9 @@ def test_it_is_let_through_and_bound_where_its_queue_is_full(pod: Pod, member: M
 
 
 @privileged
-def test_a_binding_after_its_promise_lapsed_counts_again(pod: Pod, member: Membership) -> None:
+def test_a_bind_of_an_exempt_pod_after_its_reservation_expired_counts_again(
+    pod: Pod, member: Membership
+) -> None:
     world = World(*HOME)
     world.turn()
     world.gate.filter(pod, member, NODES)

@@ -34,7 +34,7 @@ def gang_of_two(**rest: Any) -> list[Any]:
 # Wake-ups
 
 
-def test_a_member_refused_while_its_ticket_is_issued_is_woken_within_a_second() -> None:
+def test_a_member_refused_while_its_reservation_is_made_is_woken_within_a_second() -> None:
     world = World(*gang_of_two(), plan=Plan())
     world.between = lambda: world.ledger.refused(uid("p0"))
     world.turn()
@@ -43,7 +43,7 @@ def test_a_member_refused_while_its_ticket_is_issued_is_woken_within_a_second() 
     assert "p1" in world.wait(1.0)
 
 
-def test_a_pod_that_has_a_place_and_is_refused_again_is_woken_again() -> None:
+def test_a_pod_with_a_reservation_that_is_refused_again_is_woken_again() -> None:
     world = World(*gang_of_two(), plan=Plan())
     world.ask("p0")
     assert world.turn() == ["p0"]
@@ -53,7 +53,7 @@ def test_a_pod_that_has_a_place_and_is_refused_again_is_woken_again() -> None:
     assert world.wait(1.0) == ["p0"]
 
 
-def test_a_member_that_took_over_a_place_is_looked_after_like_any_other() -> None:
+def test_a_member_that_took_over_a_placeholder_is_woken_like_any_other() -> None:
     world = World(pod_group(), plan=OPEN)
     assert world.ask("p0").nodes
     world.see(seen("p0"), seen("p1"))
@@ -64,7 +64,7 @@ def test_a_member_that_took_over_a_place_is_looked_after_like_any_other() -> Non
     assert world.wait(1.0) == ["p1"]
 
 
-def test_who_should_come_by_himself_and_does_not_is_woken_before_the_place_lapses() -> None:
+def test_a_pod_that_does_not_come_to_filter_is_woken_before_its_reservation_expires() -> None:
     # kube-scheduler 1.28 sleeps on a pod for whose filter call nobody answered, and writes of it
     # only that something went wrong.
     world = World(*gang_of_two(), plan=Plan())
@@ -75,7 +75,7 @@ def test_who_should_come_by_himself_and_does_not_is_woken_before_the_place_lapse
     assert world.of("p0").stage is Stage.RESERVED
 
 
-def test_who_has_not_come_is_left_alone_while_kube_scheduler_works_through_its_queue() -> None:
+def test_a_pod_is_not_woken_while_kube_scheduler_works_through_its_queue() -> None:
     world = World(*gang_of_two(), plan=Plan())
     world.turn()
     world.is_busy = True
@@ -83,7 +83,7 @@ def test_who_has_not_come_is_left_alone_while_kube_scheduler_works_through_its_q
     assert world.wait(15.0) == []
 
 
-def test_who_comes_by_himself_is_left_asleep() -> None:
+def test_a_pod_that_kube_scheduler_retries_itself_is_not_woken() -> None:
     world = World(*gang_of_two(), plan=Plan())
     world.turn()
 
@@ -93,7 +93,7 @@ def test_who_comes_by_himself_is_left_asleep() -> None:
 # Offers that miss
 
 
-def test_a_stale_nomination_costs_no_ticket_but_trades_places() -> None:
+def test_a_stale_nomination_swaps_reservations_and_ends_none() -> None:
     words = "0/2 nodes are available: 2 BehindInOrder: gangs ahead."
     world = World(
         pod_group(), seen("p0", shape=BIG), seen("p1", shape=BIG, nominated="n1", refusal=words)
@@ -119,7 +119,7 @@ def test_a_stale_nomination_costs_no_ticket_but_trades_places() -> None:
     ],
     ids=["smaller", "tainted", "cordoned", "not ready", "not ours"],
 )
-def test_nobody_is_traded_to_a_node_that_got_worse_since_it_was_promised(worse: Any) -> None:
+def test_reservations_are_not_swapped_to_a_node_that_got_worse(worse: Any) -> None:
     world = World(*gang_of_two(shape=BIG))
     world.turn()
     mine, other = world.of("p0").node, world.of("p1").node
@@ -130,7 +130,7 @@ def test_nobody_is_traded_to_a_node_that_got_worse_since_it_was_promised(worse: 
     assert world.places() == {"p0": mine, "p1": other}
 
 
-def test_an_offer_without_any_room_keeps_the_ticket_and_nominates_the_pod() -> None:
+def test_an_offer_of_full_nodes_keeps_the_reservation_and_nominates_the_pod() -> None:
     world = World(*gang_of_two(shape=BIG), nodes=["n1", "n2", "n3"])
     world.see(seen("old", "other", shape=BIG, on="n3"))
     world.turn()
@@ -146,7 +146,7 @@ def test_an_offer_without_any_room_keeps_the_ticket_and_nominates_the_pod() -> N
     assert world.backs_off_for() == 0
 
 
-def test_a_node_left_out_although_the_pod_was_nominated_to_it_is_a_misfit_of_that_gang() -> None:
+def test_a_nominated_node_that_is_not_offered_is_a_rejected_node_of_that_gang() -> None:
     world = World(*gang_of_two(shape=BIG))
     world.turn()
     mine, other = world.of("p0").node, world.of("p1").node
@@ -160,7 +160,7 @@ def test_a_node_left_out_although_the_pod_was_nominated_to_it_is_a_misfit_of_tha
     assert world.backs_off_for() == 10
 
 
-def test_kube_schedulers_samples_cost_no_gang_its_ticket() -> None:
+def test_kube_schedulers_samples_end_no_reservation() -> None:
     chance = Random(3)
     names = [f"m{index:03d}" for index in range(300)]
     world = World(nodes=names)
@@ -184,7 +184,7 @@ def test_kube_schedulers_samples_cost_no_gang_its_ticket() -> None:
     assert not world.cluster.rejected_nodes.by_gang()
 
 
-def test_what_kube_scheduler_finds_wrong_with_one_gang_bars_its_nodes_to_no_other() -> None:
+def test_the_rejected_nodes_of_one_gang_are_not_rejected_for_others() -> None:
     words = "0/2 nodes are available: 2 node(s) had volume node affinity conflict"
     world = World(*gang_of_two(shape=BIG, refusal=words))
     world.turn()
@@ -210,7 +210,7 @@ def promised_but_one(world: World) -> World:
     return world
 
 
-def test_a_gangs_slot_is_not_given_to_an_ordinary_pod_between_filter_and_bind() -> None:
+def test_an_ordinary_pod_does_not_take_reserved_capacity_between_filter_and_bind() -> None:
     world = World(seen("a", ""), seen("b", ""), plan=OPEN)
     assert list(world.ask_single("a").nodes) == NODES
     assert list(world.ask_single("b").nodes) == NODES
@@ -223,7 +223,7 @@ def test_a_gangs_slot_is_not_given_to_an_ordinary_pod_between_filter_and_bind() 
     assert world.ledger.may_bind(uid("b"), "n2")
 
 
-def test_an_ordinary_pod_with_one_node_left_is_promised_that_one() -> None:
+def test_an_ordinary_pod_with_one_node_left_has_a_reservation_there() -> None:
     world = promised_but_one(World(seen("a", ""), seen("b", ""), plan=OPEN))
     assert list(world.ask_single("a", ["n1"]).nodes) == ["n1"]
     assert world.of("a").node == "n1"
@@ -234,7 +234,7 @@ def test_an_ordinary_pod_with_one_node_left_is_promised_that_one() -> None:
     assert world.backs_off_for(GangKey("a/pod:a")) == 0
 
 
-def test_who_may_go_to_a_contested_node_keeps_others_off_it_until_his_node_is_known() -> None:
+def test_a_pod_that_may_use_a_contested_node_blocks_it_until_its_node_is_known() -> None:
     world = promised_but_one(World(seen("a", ""), seen("b", ""), plan=OPEN))
     assert list(world.ask_single("a").nodes) == NODES
 
@@ -243,21 +243,21 @@ def test_who_may_go_to_a_contested_node_keeps_others_off_it_until_his_node_is_kn
     assert world.ask_single("b", ["n1"]).nodes
 
 
-def test_where_there_is_choice_ordinary_pods_keep_out_of_each_others_way() -> None:
+def test_ordinary_pods_with_a_choice_avoid_each_others_nodes() -> None:
     world = promised_but_one(World(seen("a", ""), seen("b", ""), plan=OPEN))
     assert list(world.ask_single("a").nodes) == NODES
 
     assert list(world.ask_single("b").nodes) == ["n2"]
 
 
-def test_where_nothing_is_promised_kube_schedulers_count_is_believed() -> None:
+def test_on_a_node_without_reservations_kube_schedulers_count_is_used() -> None:
     world = World(seen("old", "other", shape=BIG, on="n1"), seen("a", ""), plan=OPEN)
 
     assert world.ask_single("a", ["n1"]).nodes
     assert world.ledger.may_bind(uid("a"), "n1"), "our watch may be behind"
 
 
-def test_nobody_gets_room_to_which_a_binding_is_on_its_way() -> None:
+def test_capacity_of_a_binding_in_flight_is_not_given_to_another_pod() -> None:
     """A kube-scheduler that was just restarted does not count it there."""
     world = World(seen("a", "", shape=BIG), seen("b", "", shape=BIG), plan=OPEN)
     world.ask_single("a", shape=BIG)
@@ -267,7 +267,7 @@ def test_nobody_gets_room_to_which_a_binding_is_on_its_way() -> None:
     assert not world.ledger.may_bind(uid("b"), "n1")
 
 
-def test_an_ordinary_pod_is_not_bound_to_a_promised_node_that_shrank_meanwhile() -> None:
+def test_an_ordinary_pod_is_not_bound_to_a_reserved_node_that_shrank_meanwhile() -> None:
     world = promised_but_one(World(seen("a", ""), plan=OPEN))
     assert list(world.ask_single("a", ["n1"]).nodes) == ["n1"]
 
@@ -276,7 +276,7 @@ def test_an_ordinary_pod_is_not_bound_to_a_promised_node_that_shrank_meanwhile()
     assert not world.ledger.may_bind(uid("a"), "n1")
 
 
-def test_a_node_that_just_shrank_is_judged_by_our_count_though_nothing_is_promised_there() -> None:
+def test_a_node_that_just_shrank_is_judged_by_the_extenders_count() -> None:
     world = World(seen("a", ""), seen("b", ""), seen("old", "other", on="n1"), plan=OPEN)
     assert list(world.ask_single("a").nodes) == NODES
     world.see(node("n1", cpu=1))
@@ -292,7 +292,7 @@ def test_a_node_that_just_shrank_is_judged_by_our_count_though_nothing_is_promis
     [{"taints": ("gone",)}, {"unschedulable": True}, {"managed": False}],
     ids=["tainted", "cordoned", "not ours"],
 )
-def test_nobody_is_bound_to_a_node_that_was_shut_since_it_passed(worse: Any) -> None:
+def test_no_pod_is_bound_to_a_node_that_was_closed_since_filter(worse: Any) -> None:
     world = World(seen("a", ""), plan=OPEN)
     assert list(world.ask_single("a").nodes) == NODES
     world.wait(21)
@@ -329,7 +329,7 @@ def test_an_ordinary_pod_counts_in_its_queue_from_filter_on() -> None:
     assert not world.ask_single("c", queue="q").nodes
 
 
-def test_a_pod_that_passed_and_found_no_node_counts_no_longer() -> None:
+def test_an_admitted_pod_for_which_no_node_was_found_counts_no_longer() -> None:
     world = World(seen("a", ""), plan=OPEN)
     world.ask_single("a")
     assert world.of("a").node == ANY_NODE
@@ -339,7 +339,7 @@ def test_a_pod_that_passed_and_found_no_node_counts_no_longer() -> None:
     assert world.table.of(uid("a")) is None
 
 
-def test_a_pod_whose_volumes_take_long_is_judged_anew_when_its_bind_comes() -> None:
+def test_a_pod_whose_volumes_take_long_is_checked_again_when_its_bind_comes() -> None:
     world = World(Queue(name="q", capability=Resources({"cpu": 1000})))
     world.see(*(seen(name, "", queue="q", created=world.clock.now() + 1) for name in ("a", "b")))
     world.turn()
@@ -353,7 +353,7 @@ def test_a_pod_whose_volumes_take_long_is_judged_anew_when_its_bind_comes() -> N
     assert world.ledger.may_bind(uid("b"), "n1")
 
 
-def test_an_ordinary_pod_that_finds_no_free_node_keeps_the_place_it_was_promised() -> None:
+def test_an_ordinary_pod_that_finds_no_free_node_keeps_its_reservation() -> None:
     world = World(seen("web", ""), plan=OPEN)
     world.promise("web", "n2", GangKey("a/pod:web"))
     for index in range(4):
@@ -366,7 +366,7 @@ def test_an_ordinary_pod_that_finds_no_free_node_keeps_the_place_it_was_promised
 # Queues
 
 
-def test_filter_and_plan_do_not_spend_the_same_rest_of_a_capability() -> None:
+def test_filter_and_plan_do_not_use_the_same_remainder_of_a_capability() -> None:
     world = World(
         Queue(name="q", capability=Resources({"cpu": 4000})),
         pod_group("train", 1, queue="q"),
@@ -397,7 +397,7 @@ def guaranteed() -> list[Any]:
     ]
 
 
-def test_two_queues_together_start_nothing_in_the_room_guaranteed_to_a_third() -> None:
+def test_two_queues_together_use_no_capacity_guaranteed_to_a_third() -> None:
     world = World(*guaranteed(), nodes=[])
     world.turn()
 
@@ -411,7 +411,7 @@ def test_two_queues_together_start_nothing_in_the_room_guaranteed_to_a_third() -
     assert world.ask_single("theirs", ["n1"], queue="q3").nodes
 
 
-def test_the_plan_gives_two_queues_no_room_that_is_guaranteed_to_a_third() -> None:
+def test_the_plan_gives_two_queues_no_capacity_guaranteed_to_a_third() -> None:
     world = World(*guaranteed(), nodes=[])
     for index in range(5):
         for queue in ("q1", "q2"):
@@ -427,7 +427,7 @@ def test_the_plan_gives_two_queues_no_room_that_is_guaranteed_to_a_third() -> No
     assert world.published.plan.queues["q1"].deserved.amount("cpu") == 3000
 
 
-def test_a_guarantee_is_kept_from_the_moment_a_node_is_gone() -> None:
+def test_a_guarantee_holds_from_the_moment_a_node_is_deleted() -> None:
     world = World(
         node("n1", cpu=4),
         node("n2", cpu=4),
@@ -443,7 +443,7 @@ def test_a_guarantee_is_kept_from_the_moment_a_node_is_gone() -> None:
     assert passed == [True, True, False, False]
 
 
-def test_a_ceiling_holds_for_the_whole_family_before_the_next_plan() -> None:
+def test_a_ceiling_applies_to_all_child_queues_before_the_next_plan() -> None:
     world = World(
         Queue(name="parent", capability=Resources({"cpu": 2000})),
         Queue(name="one", parent="parent"),
@@ -463,7 +463,7 @@ def test_a_ceiling_holds_for_the_whole_family_before_the_next_plan() -> None:
 # Tickets
 
 
-def test_a_ticket_is_not_issued_when_its_node_was_tainted_meanwhile() -> None:
+def test_no_reservation_is_made_on_a_node_that_was_tainted_meanwhile() -> None:
     world = World(*gang_of_two(shape=BIG))
 
     def plan_while_a_node_is_tainted(snapshot: Snapshot) -> Plan:
@@ -488,7 +488,7 @@ def test_a_ticket_is_not_issued_when_its_node_was_tainted_meanwhile() -> None:
     ],
     ids=["larger", "another queue", "made anew", "a member gated", "a member elsewhere"],
 )
-def test_a_ticket_is_not_issued_to_a_gang_that_changed_meanwhile(change: Any) -> None:
+def test_no_reservation_is_made_for_a_gang_that_changed_meanwhile(change: Any) -> None:
     world = World(*gang_of_two(), Queue(name="other"))
 
     def plan_while_it_changes(snapshot: Snapshot) -> Plan:
@@ -501,7 +501,7 @@ def test_a_ticket_is_not_issued_to_a_gang_that_changed_meanwhile(change: Any) ->
     assert world.places() == {}
 
 
-def test_nobody_of_a_large_gang_passes_before_all_of_it_has_a_place() -> None:
+def test_no_member_of_a_large_gang_is_admitted_before_all_have_reservations() -> None:
     size = 2 * SLICE + 1
     world = World(pod_group(min_member=size), nodes=[f"n{index}" for index in range(size)])
     world.see(*(seen(f"p{index}", shape=BIG) for index in range(size)))
@@ -519,7 +519,7 @@ def test_nobody_of_a_large_gang_passes_before_all_of_it_has_a_place() -> None:
     assert len(world.places()) == size
 
 
-def test_nobody_of_a_large_gang_is_woken_before_all_of_it_has_a_place() -> None:
+def test_no_member_of_a_large_gang_is_woken_before_all_have_reservations() -> None:
     size = SLICE + 1
     world = World(pod_group(min_member=size), nodes=[f"n{index}" for index in range(size)])
     world.see(*(seen(f"p{index}", shape=BIG, refusal="no room") for index in range(size)))
@@ -535,7 +535,7 @@ def test_nobody_of_a_large_gang_is_woken_before_all_of_it_has_a_place() -> None:
     assert set(woken) == {0}
 
 
-def test_a_large_gang_whose_last_slice_no_longer_stands_gives_back_the_first() -> None:
+def test_a_large_gang_whose_last_slice_does_not_fit_releases_the_first() -> None:
     size = 2 * SLICE + 1
     world = World(pod_group(min_member=size), nodes=[f"n{index}" for index in range(size)])
     world.see(*(seen(f"p{index}", shape=BIG) for index in range(size)))
@@ -551,7 +551,7 @@ def test_a_large_gang_whose_last_slice_no_longer_stands_gives_back_the_first() -
     assert world.places() == {}
 
 
-def test_a_gang_whose_ticket_never_stands_waits_instead_of_being_planned_for_ever() -> None:
+def test_a_gang_whose_placement_is_always_refused_backs_off() -> None:
     world = World(*gang_of_two())
     real = world.cluster.node
     world.cluster.node = lambda name: None  # type: ignore[method-assign]
@@ -571,7 +571,7 @@ def test_a_gang_whose_ticket_never_stands_waits_instead_of_being_planned_for_eve
 # Ends
 
 
-def test_a_member_busy_with_its_volumes_keeps_its_place_while_its_siblings_are_held() -> None:
+def test_a_member_busy_with_its_volumes_keeps_its_reservation_while_other_binds_wait() -> None:
     world = World(*gang_of_two())
     world.turn()
     for name in ("p0", "p1"):
@@ -584,7 +584,7 @@ def test_a_member_busy_with_its_volumes_keeps_its_place_while_its_siblings_are_h
     assert world.backs_off_for() == 0
 
 
-def test_a_ticket_nobody_uses_lapses_without_any_pass() -> None:
+def test_an_unused_reservation_expires_without_a_planning_cycle() -> None:
     world = World(*gang_of_two())
     world.turn()
 
@@ -594,7 +594,7 @@ def test_a_ticket_nobody_uses_lapses_without_any_pass() -> None:
     assert world.backs_off_for() > 0
 
 
-def test_an_ordinary_pod_whose_ticket_lapsed_waits_a_second_and_no_ten() -> None:
+def test_an_ordinary_pod_whose_reservation_expired_backs_off_for_a_second() -> None:
     """It may have been behind thousands in kube-scheduler's queue, and keeps little room."""
     key = GangKey("a/pod:a")
     world = World(seen("a", ""), plan=Plan())
@@ -605,7 +605,7 @@ def test_an_ordinary_pod_whose_ticket_lapsed_waits_a_second_and_no_ten() -> None
         assert world.backs_off_for(key) == pytest.approx(pause_s, abs=0.5)
 
 
-def test_with_a_ticket_that_was_given_back_goes_the_nomination() -> None:
+def test_the_nomination_is_removed_with_an_expired_reservation() -> None:
     world = World(*gang_of_two(), plan=Plan())
     world.ask("p0")
     assert world.turn() == ["p0"]
@@ -616,7 +616,7 @@ def test_with_a_ticket_that_was_given_back_goes_the_nomination() -> None:
     assert {order.name: order.node for order in world.woken} == {"p0": "", "p1": ""}
 
 
-def test_whoever_listens_hears_of_a_ticket_that_was_given_back() -> None:
+def test_listeners_are_notified_of_an_expired_reservation() -> None:
     world = World(*gang_of_two())
     heard: list[tuple[GangKey, float]] = []
     world.ledger.on_expired(lambda gang, pause_s: heard.append((gang, pause_s)))
@@ -627,7 +627,7 @@ def test_whoever_listens_hears_of_a_ticket_that_was_given_back() -> None:
     assert heard == [(GANG, 10.0)]
 
 
-def test_a_pod_whose_binding_is_on_its_way_is_steered_nowhere_else() -> None:
+def test_a_pod_whose_binding_is_in_flight_gets_no_other_node() -> None:
     world = World(*gang_of_two())
     world.turn()
     mine = world.of("p0").node
@@ -640,7 +640,7 @@ def test_a_pod_whose_binding_is_on_its_way_is_steered_nowhere_else() -> None:
     assert world.of("p0").stage is Stage.BINDING
 
 
-def test_a_stage_has_its_own_time() -> None:
+def test_each_stage_has_its_own_deadline() -> None:
     world = World(*gang_of_two())
     world.turn()
     world.wait(14)
@@ -654,7 +654,7 @@ def test_a_stage_has_its_own_time() -> None:
     assert world.places() == {}
 
 
-def test_the_wall_clock_may_step_without_keeping_anybody_waiting() -> None:
+def test_a_step_of_the_wall_clock_does_not_delay_a_gang() -> None:
     world = World(*gang_of_two())
     world.ledger.expire_gang(GANG)
     world.clock.wall_is_off_by = -3600.0
@@ -664,7 +664,7 @@ def test_the_wall_clock_may_step_without_keeping_anybody_waiting() -> None:
     assert world.places().keys() == {"p0", "p1"}
 
 
-def test_a_binding_that_failed_leaves_its_pod_a_ticket_that_is_looked_after() -> None:
+def test_a_failed_binding_leaves_its_pod_a_reservation_that_expires() -> None:
     world = World(*gang_of_two())
     world.turn()
     world.ledger.mark_waiting(uid("p0"), "n1")
@@ -676,7 +676,7 @@ def test_a_binding_that_failed_leaves_its_pod_a_ticket_that_is_looked_after() ->
     assert world.places() == {}
 
 
-def test_what_was_refused_has_a_reason_that_names_the_ceiling() -> None:
+def test_a_refused_gang_has_a_reason_that_names_the_ceiling() -> None:
     world = World(Queue(name="q", capability=Resources({"cpu": 1000})), pod_group(queue="q"))
     world.see(seen("p0"), seen("p1"))
     world.turn()
@@ -685,7 +685,7 @@ def test_what_was_refused_has_a_reason_that_names_the_ceiling() -> None:
     assert verdict.reason in (Reason.QUEUE_AT_CAPABILITY, Reason.QUEUE_OVER_DESERVED)
 
 
-def test_a_pod_only_filter_has_seen_is_committed_with_its_room() -> None:
+def test_a_pod_known_only_from_filter_is_committed_with_its_capacity() -> None:
     world = World(plan=OPEN)
     world.ask_single("new")
 
@@ -694,7 +694,7 @@ def test_a_pod_only_filter_has_seen_is_committed_with_its_room() -> None:
     assert world.table.committed_on("n1") == pod("new").requests
 
 
-def test_a_look_that_fails_is_not_the_last_one_at_its_promise() -> None:
+def test_a_check_that_fails_is_repeated_for_its_reservation() -> None:
     world = World(*gang_of_two(), plan=Plan())
     world.turn()
     heard: list[GangKey] = []
@@ -742,7 +742,7 @@ def doubted() -> World:
     return world
 
 
-def test_a_binding_in_doubt_keeps_its_room_though_its_pod_is_held_and_refused_again() -> None:
+def test_a_binding_of_unknown_outcome_keeps_its_capacity_when_its_pod_retries() -> None:
     world = doubted()
     node = world.of("p0").node
 
@@ -754,7 +754,7 @@ def test_a_binding_in_doubt_keeps_its_room_though_its_pod_is_held_and_refused_ag
     assert world.table.of(uid("p0")) is None, "but not for ever"
 
 
-def test_a_binding_in_doubt_that_is_sent_again_is_one_under_way_and_then_settled() -> None:
+def test_a_binding_of_unknown_outcome_that_is_sent_again_is_binding_and_then_released() -> None:
     world = doubted()
     node = world.of("p0").node
 
@@ -766,7 +766,7 @@ def test_a_binding_in_doubt_that_is_sent_again_is_one_under_way_and_then_settled
     assert world.table.of(uid("p0")) is None
 
 
-def test_a_member_busy_with_its_volumes_keeps_its_place_for_one_in_doubt_that_is_held() -> None:
+def test_a_member_busy_with_its_volumes_keeps_its_reservation_beside_an_unknown_bind() -> None:
     world = doubted()
     world.ledger.mark_waiting(uid("p0"), world.of("p0").node)
 
@@ -775,7 +775,7 @@ def test_a_member_busy_with_its_volumes_keeps_its_place_for_one_in_doubt_that_is
     assert world.stages() == {"p0": Stage.UNKNOWN, "p1": Stage.FILTERED}
 
 
-def test_who_need_not_back_off_any_more_keeps_what_it_was_promised() -> None:
+def test_a_gang_that_no_longer_backs_off_keeps_its_reservations() -> None:
     world = World(*gang_of_two())
     world.turn()
 

@@ -61,14 +61,14 @@ def ears() -> Ears:
     return Ears()
 
 
-def test_an_idle_cluster_is_well_however_long_nobody_asks(ears: Ears) -> None:
+def test_a_scheduler_without_pods_stays_heard_however_long_it_does_not_call(ears: Ears) -> None:
     ears.ask()
     ears.wait(10_000)
 
     assert (ears.voice, ears.hearing.overdue("mine")) == (Liveness.HEARD, 0)
 
 
-def test_a_new_pod_that_nobody_asks_for_makes_its_scheduler_silent(ears: Ears) -> None:
+def test_a_new_pod_without_a_hook_call_makes_its_scheduler_silent(ears: Ears) -> None:
     ears.ask("before")
     ears.wait(300)
     ears.see()
@@ -81,7 +81,7 @@ def test_a_new_pod_that_nobody_asks_for_makes_its_scheduler_silent(ears: Ears) -
     assert (ears.caller("other").liveness, ears.hearing.overdue("other")) == (Liveness.UNHEARD, 0)
 
 
-def test_a_name_that_was_never_heard_has_no_room_from_the_first_moment(ears: Ears) -> None:
+def test_pods_of_a_scheduler_name_never_heard_get_no_reservations(ears: Ears) -> None:
     ears.see()
 
     assert not ears.caller().may_reserve
@@ -90,7 +90,7 @@ def test_a_name_that_was_never_heard_has_no_room_from_the_first_moment(ears: Ear
     )
 
 
-def test_a_call_about_any_pod_of_the_name_ends_the_silence(ears: Ears) -> None:
+def test_a_call_about_any_pod_of_the_scheduler_name_ends_the_silence(ears: Ears) -> None:
     ears.see()
     ears.wait(30)
     assert ears.voice is Liveness.SILENT
@@ -101,7 +101,7 @@ def test_a_call_about_any_pod_of_the_name_ends_the_silence(ears: Ears) -> None:
     assert ears.told == [("mine", Liveness.SILENT), ("mine", Liveness.HEARD)]
 
 
-def test_what_one_name_says_is_no_sign_of_another(ears: Ears) -> None:
+def test_a_call_for_one_scheduler_name_is_no_sign_of_another(ears: Ears) -> None:
     ears.see()
     for _ in range(30):
         ears.wait(1)
@@ -119,7 +119,7 @@ def test_a_pod_that_kube_scheduler_could_place_nowhere_is_a_sign_of_life(ears: E
     assert ears.caller().may_claim
 
 
-def test_words_from_before_our_time_are_enough_for_room_but_nobody_leaves_for_them(
+def test_a_condition_from_before_the_term_allows_reservations_but_no_evictions(
     ears: Ears,
 ) -> None:
     ears.see(refusal=OURS)
@@ -144,7 +144,7 @@ def test_a_woken_pod_that_does_not_come_makes_its_scheduler_silent(ears: Ears) -
     assert (ears.voice, ears.hearing.overdue("mine")) == (Liveness.SILENT, 1)
 
 
-def test_a_nomination_that_kube_scheduler_takes_away_is_a_sign_of_life(ears: Ears) -> None:
+def test_a_nomination_that_kube_scheduler_removes_is_a_sign_of_life(ears: Ears) -> None:
     ears.see(refusal=OURS)
     ears.ask("before")
     ears.wait(60)
@@ -156,7 +156,7 @@ def test_a_nomination_that_kube_scheduler_takes_away_is_a_sign_of_life(ears: Ear
     assert ears.voice is Liveness.HEARD
 
 
-def test_a_nomination_that_we_take_away_ourselves_is_no_sign(ears: Ears) -> None:
+def test_a_nomination_that_the_extender_removes_is_no_sign_of_life(ears: Ears) -> None:
     ears.see(refusal=OURS)
     ears.ask("before")
     ears.wait(60)
@@ -170,7 +170,9 @@ def test_a_nomination_that_we_take_away_ourselves_is_no_sign(ears: Ears) -> None
     assert ears.voice is Liveness.SILENT
 
 
-def test_a_pod_that_fits_nowhere_in_its_eyes_may_stay_away_though_we_woke_it(ears: Ears) -> None:
+def test_no_call_is_expected_for_a_woken_pod_that_kube_scheduler_finds_unschedulable(
+    ears: Ears,
+) -> None:
     ears.see(refusal=ITS_OWN)
     ears.ask("before")
     ears.wait(60)
@@ -184,7 +186,7 @@ def test_a_pod_that_fits_nowhere_in_its_eyes_may_stay_away_though_we_woke_it(ear
 @pytest.mark.parametrize(
     "facts", [{"gated": True}, {"status": Status.RELEASING}, {"on": "n1"}], ids=str
 )
-def test_nobody_is_expected_to_come_for_a_pod_that_needs_no_node_now(
+def test_no_call_is_expected_for_a_pod_that_needs_no_node_now(
     ears: Ears, facts: dict[str, Any]
 ) -> None:
     ears.see()
@@ -194,7 +196,7 @@ def test_nobody_is_expected_to_come_for_a_pod_that_needs_no_node_now(
     assert ears.voice is Liveness.UNHEARD
 
 
-def test_a_pod_that_is_gone_is_waited_for_by_nobody(ears: Ears) -> None:
+def test_no_call_is_expected_for_a_deleted_pod(ears: Ears) -> None:
     ears.see()
     ears.hearing.pod_seen(uid("p0"), None)
     ears.wait(60)
@@ -202,7 +204,7 @@ def test_a_pod_that_is_gone_is_waited_for_by_nobody(ears: Ears) -> None:
     assert ears.voice is Liveness.UNHEARD
 
 
-def test_a_pod_that_stays_away_while_others_come_is_no_evidence_later(ears: Ears) -> None:
+def test_a_pod_without_a_call_while_others_are_called_is_no_evidence_later(ears: Ears) -> None:
     ears.see("kept by something else")
     for _ in range(30):
         ears.wait(1)
@@ -213,7 +215,7 @@ def test_a_pod_that_stays_away_while_others_come_is_no_evidence_later(ears: Ears
     assert ears.voice is Liveness.HEARD
 
 
-def test_whoever_leads_anew_has_heard_nobody(ears: Ears) -> None:
+def test_a_new_leader_has_heard_no_scheduler(ears: Ears) -> None:
     ears.ask()
     ears.see("parked", refusal=OURS)
     ears.see("new")
@@ -229,7 +231,7 @@ def test_whoever_leads_anew_has_heard_nobody(ears: Ears) -> None:
     assert ears.voice is Liveness.SILENT
 
 
-def test_who_does_not_look_concludes_nothing(ears: Ears) -> None:
+def test_without_an_update_no_scheduler_becomes_silent(ears: Ears) -> None:
     ears.see()
     ears.clock.advance(10_000)
 
@@ -239,14 +241,14 @@ def test_who_does_not_look_concludes_nothing(ears: Ears) -> None:
 # Calling
 
 
-def test_a_parked_pod_is_called_for_at_once_after_our_restart(ears: Ears) -> None:
+def test_an_unschedulable_pod_is_probed_at_once_after_a_restart(ears: Ears) -> None:
     ears.see(refusal=OURS)
 
     assert ears.call() == "p0"
     assert ears.call() == ""
 
 
-def test_new_pods_are_left_to_come_by_themselves_for_a_moment(ears: Ears) -> None:
+def test_a_new_pod_is_not_probed_for_a_moment(ears: Ears) -> None:
     ears.see()
     ears.wait(1)
     assert ears.call() == ""
@@ -256,7 +258,7 @@ def test_new_pods_are_left_to_come_by_themselves_for_a_moment(ears: Ears) -> Non
     assert ears.call() == "p0"
 
 
-def test_calls_go_to_one_pod_after_the_other_with_pauses_that_grow(ears: Ears) -> None:
+def test_probes_go_to_one_pod_after_the_other_with_growing_pauses(ears: Ears) -> None:
     for name in ("a", "b", "c"):
         ears.see(name, refusal=OURS)
     called = []
@@ -269,7 +271,7 @@ def test_calls_go_to_one_pod_after_the_other_with_pauses_that_grow(ears: Ears) -
     assert [second for second, _ in called] == [0, 2, 6, 14, 30, 60, 90, 120, 150, 180]
 
 
-def test_while_pods_wait_a_scheduler_that_died_is_noticed_within_a_minute(ears: Ears) -> None:
+def test_a_dead_scheduler_is_found_within_a_minute_while_pods_wait(ears: Ears) -> None:
     ears.see(refusal=OURS)
     ears.ask()
     for _ in range(60):
@@ -279,7 +281,7 @@ def test_while_pods_wait_a_scheduler_that_died_is_noticed_within_a_minute(ears: 
     assert (ears.voice, ears.hearing.overdue("mine")) == (Liveness.SILENT, 1)
 
 
-def test_a_scheduler_that_answers_is_called_only_when_it_was_quiet_for_long(ears: Ears) -> None:
+def test_a_scheduler_that_answers_is_probed_only_after_a_long_silence(ears: Ears) -> None:
     ears.see(refusal=OURS)
     ears.ask()
     calls = 0
@@ -293,7 +295,7 @@ def test_a_scheduler_that_answers_is_called_only_when_it_was_quiet_for_long(ears
     assert ears.voice is Liveness.HEARD
 
 
-def test_the_same_word_said_again_after_a_call_is_a_sign_of_life(ears: Ears) -> None:
+def test_the_same_condition_written_again_after_a_probe_is_a_sign_of_life(ears: Ears) -> None:
     ears.see(refusal=ITS_OWN)
     ears.ask("before")
     ears.wait(30)
@@ -306,7 +308,7 @@ def test_the_same_word_said_again_after_a_call_is_a_sign_of_life(ears: Ears) -> 
     assert ears.voice is Liveness.HEARD
 
 
-def test_our_own_mark_on_its_word_is_no_sign(ears: Ears) -> None:
+def test_the_mark_of_the_extender_on_a_condition_is_no_sign_of_life(ears: Ears) -> None:
     ears.see(refusal=ITS_OWN)
     ears.ask("before")
     ears.wait(30)
@@ -317,7 +319,7 @@ def test_our_own_mark_on_its_word_is_no_sign(ears: Ears) -> None:
     assert ears.voice is Liveness.SILENT
 
 
-def test_who_comes_for_any_change_is_called_before_those_who_come_for_room(ears: Ears) -> None:
+def test_pods_woken_by_any_change_are_probed_before_pods_that_need_capacity(ears: Ears) -> None:
     ears.see("full", refusal=ITS_OWN)
     ears.see("ours", refusal=OURS)
     ears.ask("before")
@@ -330,7 +332,7 @@ def test_who_comes_for_any_change_is_called_before_those_who_come_for_room(ears:
     assert ears.call() == "full"
 
 
-def test_a_crowd_that_lacks_room_is_seldom_called(ears: Ears) -> None:
+def test_many_pods_that_lack_capacity_are_seldom_probed(ears: Ears) -> None:
     for number in range(5_000):
         ears.see(f"p{number}", refusal=ITS_OWN)
     ears.ask("before")
@@ -342,7 +344,7 @@ def test_a_crowd_that_lacks_room_is_seldom_called(ears: Ears) -> None:
     assert ears.call() == "p0"
 
 
-def test_a_pod_that_nothing_we_do_brings_is_neither_called_nor_evidence(ears: Ears) -> None:
+def test_a_pod_that_the_extender_cannot_wake_is_neither_probed_nor_evidence(ears: Ears) -> None:
     ears.see(refusal="0/3 nodes are available: 3 node(s) didn't match Pod's node selector.")
     ears.ask("before")
     ears.wait(1_000)
@@ -353,7 +355,7 @@ def test_a_pod_that_nothing_we_do_brings_is_neither_called_nor_evidence(ears: Ea
 # Another extender
 
 
-def test_our_words_that_we_did_not_speak_are_those_of_another_extender(ears: Ears) -> None:
+def test_an_extender_refusal_without_a_call_is_that_of_another_extender(ears: Ears) -> None:
     ears.wait(SETTLED_S + 1)
     ears.see()
     ears.see(refusal=OURS)
@@ -365,7 +367,7 @@ def test_our_words_that_we_did_not_speak_are_those_of_another_extender(ears: Ear
     )
 
 
-def test_our_words_just_after_a_term_began_may_be_our_predecessors(ears: Ears) -> None:
+def test_an_extender_refusal_just_after_a_term_began_may_be_the_last_leaders(ears: Ears) -> None:
     ears.see()
     ears.see(refusal=OURS)
 
@@ -373,7 +375,7 @@ def test_our_words_just_after_a_term_began_may_be_our_predecessors(ears: Ears) -
     assert not ears.caller().may_claim, "they may be those of another extender as well"
 
 
-def test_words_that_we_spoke_are_our_own(ears: Ears) -> None:
+def test_an_extender_refusal_after_a_call_is_no_sign_of_another_extender(ears: Ears) -> None:
     ears.wait(SETTLED_S + 1)
     ears.ask()
     ears.see()
@@ -383,7 +385,7 @@ def test_words_that_we_spoke_are_our_own(ears: Ears) -> None:
     assert ears.voice is Liveness.HEARD
 
 
-def test_who_is_asked_after_all_is_the_right_one(ears: Ears) -> None:
+def test_a_call_ends_the_suspicion_of_another_extender(ears: Ears) -> None:
     ears.wait(SETTLED_S + 1)
     ears.see()
     ears.see(refusal=OURS)
@@ -393,7 +395,9 @@ def test_who_is_asked_after_all_is_the_right_one(ears: Ears) -> None:
     assert ears.voice is Liveness.HEARD
 
 
-def test_who_is_not_asked_and_sees_another_wake_its_pods_stands_back(ears: Ears) -> None:
+def test_wake_ups_of_another_extender_without_any_call_show_that_the_other_is_called(
+    ears: Ears,
+) -> None:
     ears.see(refusal=ITS_OWN)
     ears.wait(SETTLED_S + 1)
     ears.see(refusal=ITS_OWN, woken_by="them")
@@ -402,7 +406,7 @@ def test_who_is_not_asked_and_sees_another_wake_its_pods_stands_back(ears: Ears)
     assert "calls another extender (them)" in ears.caller().complaint(ears.clock.now())
 
 
-def test_who_is_asked_goes_on_and_names_the_other(ears: Ears) -> None:
+def test_an_extender_that_is_called_continues_and_reports_the_other(ears: Ears) -> None:
     ears.wait(SETTLED_S + 1)
     ears.ask()
     ears.see(refusal=OURS)
@@ -418,7 +422,7 @@ def test_who_is_asked_goes_on_and_names_the_other(ears: Ears) -> None:
 
 
 @pytest.mark.parametrize("who", ["us", ""])
-def test_our_own_wake_ups_are_not_another(ears: Ears, who: str) -> None:
+def test_the_extenders_own_wake_ups_are_no_sign_of_another(ears: Ears, who: str) -> None:
     ears.see(refusal=OURS)
     ears.wait(SETTLED_S + 1)
     ears.see(refusal=OURS, woken_by=who)
@@ -426,7 +430,7 @@ def test_our_own_wake_ups_are_not_another(ears: Ears, who: str) -> None:
     assert (ears.voice, ears.caller().rival) == (Liveness.EXPECTED, "")
 
 
-def test_whom_our_predecessor_woke_is_no_trace_of_another(ears: Ears) -> None:
+def test_wake_ups_from_before_the_term_are_no_sign_of_another_extender(ears: Ears) -> None:
     ears.see(refusal=OURS, woken_by="our predecessor")
     ears.wait(SETTLED_S + 1)
     ears.see(refusal=ITS_OWN, woken_by="our predecessor")
@@ -439,7 +443,7 @@ def test_whom_our_predecessor_woke_is_no_trace_of_another(ears: Ears) -> None:
     ("seconds", "words"),
     [(0, "0 s"), (59, "50 s"), (119, "110 s"), (121, "2 min"), (7_199, "119 min"), (9_000, "2 h")],
 )
-def test_sentences_about_silence_change_seldom(ears: Ears, seconds: float, words: str) -> None:
+def test_messages_about_silence_change_seldom(ears: Ears, seconds: float, words: str) -> None:
     ears.ask("before")
     ears.see()
     ears.wait(30)

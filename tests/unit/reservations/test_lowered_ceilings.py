@@ -29,7 +29,7 @@ def admitted(*more: object, **rest: object) -> World:
 
 
 @pytest.mark.parametrize(("name", "parent"), [("red", "all"), ("all", "")])
-def test_a_ticket_is_taken_back_when_its_queue_or_one_above_may_have_less(
+def test_a_reservation_is_released_when_the_ceiling_of_its_queue_or_an_ancestor_is_lowered(
     name: str, parent: str
 ) -> None:
     world = admitted()
@@ -43,7 +43,7 @@ def test_a_ticket_is_taken_back_when_its_queue_or_one_above_may_have_less(
     assert len(world.table.of_gang(GANG)) == 2, "and given again at once when it may"
 
 
-def test_a_ticket_below_the_new_ceiling_stays() -> None:
+def test_a_reservation_below_the_new_ceiling_stays() -> None:
     world = admitted()
     world.see(queue("red", 2, "all"))
     world.turn()
@@ -51,7 +51,7 @@ def test_a_ticket_below_the_new_ceiling_stays() -> None:
     assert len(world.table.of_gang(GANG)) == 2
 
 
-def test_of_two_the_one_that_came_last_gives_its_ticket_back() -> None:
+def test_of_two_gangs_the_one_that_came_last_loses_its_reservation() -> None:
     world = admitted()
     world.clock.advance(1)
     world.see(pod_group("blue", queue="red"), seen("b-0", "blue"), seen("b-1", "blue"))
@@ -64,7 +64,7 @@ def test_of_two_the_one_that_came_last_gives_its_ticket_back() -> None:
     assert world.table.of_gang(BLUE) == ()
 
 
-def test_who_is_further_keeps_his() -> None:
+def test_a_gang_in_a_later_stage_keeps_its_reservation() -> None:
     world = admitted()
     world.clock.advance(1)
     world.see(pod_group("blue", queue="red"), seen("b-0", "blue"), seen("b-1", "blue"))
@@ -77,7 +77,7 @@ def test_who_is_further_keeps_his() -> None:
     assert len(world.table.of_gang(BLUE)) == 2
 
 
-def test_who_has_begun_to_start_becomes_whole_beyond_the_ceiling() -> None:
+def test_a_gang_with_bound_members_is_completed_beyond_the_ceiling() -> None:
     world = admitted()
     world.table.advance(uid("w-0"), Stage.BINDING, "n1")
     world.see(queue("red", 1, "all"))
@@ -86,7 +86,7 @@ def test_who_has_begun_to_start_becomes_whole_beyond_the_ceiling() -> None:
     assert len(world.table.of_gang(GANG)) == 2
 
 
-def test_who_is_whole_gets_no_more_members_beyond_the_ceiling() -> None:
+def test_a_complete_gang_gets_no_more_members_beyond_the_ceiling() -> None:
     world = admitted(min_member=1)
     world.table.advance(uid("w-0"), Stage.BOUND, "n1")
     world.see(queue("red", 1, "all"))
@@ -95,7 +95,7 @@ def test_who_is_whole_gets_no_more_members_beyond_the_ceiling() -> None:
     assert [each.pod.name for each in world.table.of_gang(GANG)] == ["w-0"]
 
 
-def test_another_resource_than_the_one_exceeded_is_nobodys_business() -> None:
+def test_reservations_without_the_exceeded_resource_stay() -> None:
     world = admitted()
     world.see(Queue(name="red", parent="all", capability=Resources({"nvidia.com/gpu": 0})))
     world.turn()

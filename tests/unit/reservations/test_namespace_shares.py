@@ -33,7 +33,7 @@ def passed(world: World, number: int, **rest: Any) -> int:
     return sum(bool(world.ask_single(each, ["n1"], **rest).nodes) for each in names)
 
 
-def test_ordinary_pods_pass_up_to_what_their_namespace_may_have_at_most() -> None:
+def test_ordinary_pods_are_admitted_up_to_the_ceiling_of_their_namespace() -> None:
     world = World(node("n1", cpu=10), Queue(name="q"), namespace("a", limit=cpu(3)), nodes=[])
     world.turn()
 
@@ -41,7 +41,7 @@ def test_ordinary_pods_pass_up_to_what_their_namespace_may_have_at_most() -> Non
     assert passed(world, 6, namespace="c", queue="q") == 6, "others of the queue are not limited"
 
 
-def test_pods_pass_by_what_was_promised_since_the_plan() -> None:
+def test_reservations_count_against_the_share_of_the_namespace() -> None:
     world = World(node("n1", cpu=10), Queue(name="q"), namespace("a", limit=cpu(3)), nodes=[])
     world.turn()
 
@@ -50,7 +50,7 @@ def test_pods_pass_by_what_was_promised_since_the_plan() -> None:
     assert passed(world, 6) == 3, "the two that passed before pass again, and one more"
 
 
-def test_gangs_arrive_up_to_what_their_namespace_may_have_at_most() -> None:
+def test_gangs_are_admitted_up_to_the_ceiling_of_their_namespace() -> None:
     world = World(
         node("n1", cpu=10),
         Queue(name="q"),
@@ -65,7 +65,7 @@ def test_gangs_arrive_up_to_what_their_namespace_may_have_at_most() -> None:
     assert not world.ask("r0", "two", ["n1"]).nodes
 
 
-def test_nobody_passes_into_the_room_that_a_namespace_has_at_least() -> None:
+def test_no_pod_is_admitted_into_the_guarantee_of_another_namespace() -> None:
     world = World(
         node("n1", cpu=10), Queue(name="q"), Queue(name="other"), namespace("b", guarantee=cpu(4)),
         nodes=[],
@@ -76,7 +76,7 @@ def test_nobody_passes_into_the_room_that_a_namespace_has_at_least() -> None:
     assert passed(world, 5, namespace="b") == 4
 
 
-def test_filter_and_plan_do_not_spend_the_same_rest_of_a_share() -> None:
+def test_filter_and_plan_do_not_use_the_same_remainder_of_a_share() -> None:
     world = World(
         Queue(name="q"),
         namespace("a", limit=cpu(4)),
@@ -98,7 +98,7 @@ def test_filter_and_plan_do_not_spend_the_same_rest_of_a_share() -> None:
     assert world.cycle.is_due(), "what was refused is planned anew"
 
 
-def test_who_asks_nobody_counts_in_the_share_of_its_namespace() -> None:
+def test_an_exempt_pod_counts_in_the_share_of_its_namespace() -> None:
     world = World(node("n1", cpu=10), Queue(name="q"), namespace("a", limit=cpu(3)), nodes=[])
     world.turn()
 
@@ -106,7 +106,7 @@ def test_who_asks_nobody_counts_in_the_share_of_its_namespace() -> None:
     assert passed(world, 6) == 2
 
 
-def test_nobody_passes_by_a_plan_that_has_not_seen_the_share() -> None:
+def test_no_pod_is_admitted_by_a_plan_older_than_the_share() -> None:
     home = Namespace(name="a", queue="q")
     world = World(node("n1", cpu=10), Queue(name="q"), home, pod_group("one", 2), nodes=[])
     world.turn()
@@ -118,7 +118,7 @@ def test_nobody_passes_by_a_plan_that_has_not_seen_the_share() -> None:
     assert passed(world, 3) == 1
 
 
-def test_a_ticket_of_a_plan_that_has_not_seen_the_share_is_not_issued() -> None:
+def test_no_reservation_is_made_by_a_plan_older_than_the_share() -> None:
     home = Namespace(name="a", queue="q")
     world = World(Queue(name="q"), home, pod_group("train", 1), seen("p0", shape=BIG))
 
@@ -133,7 +133,7 @@ def test_a_ticket_of_a_plan_that_has_not_seen_the_share_is_not_issued() -> None:
     assert world.places() == {}
 
 
-def test_a_share_that_is_lowered_holds_at_once() -> None:
+def test_a_lowered_share_applies_at_once() -> None:
     world = World(node("n1", cpu=10), Queue(name="q"), namespace("a", limit=cpu(5)), nodes=[])
     world.turn()
     world.see(namespace("a", limit=cpu(2)))

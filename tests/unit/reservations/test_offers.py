@@ -10,21 +10,21 @@ def exists(name: str) -> bool:
     return not name.startswith("no node")
 
 
-def test_what_is_no_node_is_told_once_and_not_remembered() -> None:
+def test_an_unknown_node_is_returned_once_and_not_remembered() -> None:
     offers, shape = RecentOffers(lambda: 0.0, exists), Shape()
 
     assert set(offers.recent(shape, ["no node", "n1"])) == {"no node", "n1"}
     assert set(offers.recent(shape, ["n1"])) == {"n1"}
 
 
-def test_pods_of_another_shape_are_told_nothing() -> None:
+def test_offers_are_not_shared_between_shapes() -> None:
     offers = RecentOffers(lambda: 0.0, exists)
     offers.recent(Shape(), ["n1"])
 
     assert set(offers.recent(Shape(), ["n2"])) == {"n2"}
 
 
-def test_where_there_are_more_nodes_than_are_told_only_those_offered_are() -> None:
+def test_with_too_many_nodes_only_the_offered_ones_are_returned() -> None:
     offers, shape = RecentOffers(lambda: 0.0, exists), Shape()
     first = [f"n{number}" for number in range(MOST_NODES)]
     assert set(offers.recent(shape, first)) == set(first)
@@ -33,7 +33,7 @@ def test_where_there_are_more_nodes_than_are_told_only_those_offered_are() -> No
     assert list(offers.recent(shape, ["n7"])) == ["n7"]
 
 
-def test_a_tenant_with_ever_new_shapes_has_no_more_than_so_many_remembered() -> None:
+def test_the_number_of_remembered_shapes_is_bounded() -> None:
     offers, first = RecentOffers(lambda: 0.0, exists), Shape()
     offers.recent(first, ["n1"])
     for _ in range(MOST_SHAPES):

@@ -49,7 +49,7 @@ def gang(name: str = "train", size: int = 2, **rest: Any) -> list[Any]:
     return [pod_group(name, size), *members]
 
 
-def test_a_gang_of_a_name_that_nobody_serves_takes_no_room_ever() -> None:
+def test_a_gang_of_a_scheduler_name_without_a_scheduler_never_gets_a_reservation() -> None:
     world = Listening(*gang())
     for _ in range(300):
         world.listen(1)
@@ -58,7 +58,7 @@ def test_a_gang_of_a_name_that_nobody_serves_takes_no_room_ever() -> None:
     assert world.published().verdicts[seen("x").membership.key].reason is Reason.SCHEDULER_SILENT
 
 
-def test_kube_scheduler_is_called_with_no_node_in_mind() -> None:
+def test_a_probe_nominates_no_node() -> None:
     world = Listening(*gang())
     world.listen(10)
 
@@ -66,7 +66,7 @@ def test_kube_scheduler_is_called_with_no_node_in_mind() -> None:
     assert {order.node for order in world.calls} == {""}
 
 
-def test_the_last_word_of_kube_scheduler_is_marked_so_that_it_says_it_again() -> None:
+def test_a_probe_marks_the_last_condition_so_that_kube_scheduler_writes_it_again() -> None:
     world = Listening(*gang(refusal=ITS_OWN, shape=BIG), seen("full", "", on="n1", shape=BIG))
     world.see(seen("fuller", "", on="n2", shape=BIG))
     world.listen(1)
@@ -79,7 +79,7 @@ def test_the_last_word_of_kube_scheduler_is_marked_so_that_it_says_it_again() ->
     assert {order.refusal for order in world.calls} == {ITS_OWN + WOKEN}
 
 
-def test_a_long_word_leaves_the_mark_within_what_we_read() -> None:
+def test_the_mark_on_a_long_condition_stays_within_the_text_that_is_read() -> None:
     world = Listening(*gang(refusal=ITS_OWN + "x" * 300))
     world.listen(1)
 
@@ -87,7 +87,7 @@ def test_a_long_word_leaves_the_mark_within_what_we_read() -> None:
     assert world.calls[0].refusal.endswith(WOKEN)
 
 
-def test_where_all_nodes_are_full_one_is_named_for_a_moment() -> None:
+def test_a_probe_nominates_a_node_for_a_moment_when_all_nodes_are_full() -> None:
     world = Listening(*gang(refusal=ITS_OWN, shape=BIG), seen("full", "", on="n1", shape=BIG))
     world.see(seen("fuller", "", on="n2", shape=BIG))
     world.listen(1)
@@ -97,7 +97,7 @@ def test_where_all_nodes_are_full_one_is_named_for_a_moment() -> None:
     assert world.cluster.node(call.node)
 
 
-def test_the_first_question_lets_the_gang_start_at_once() -> None:
+def test_the_gang_starts_at_once_after_the_first_filter_call() -> None:
     world = Listening(*gang())
     world.listen(60)
     assert world.voice is Liveness.SILENT
@@ -110,7 +110,7 @@ def test_the_first_question_lets_the_gang_start_at_once() -> None:
     assert len(world.cluster.reservations.of_gang(seen("x").membership.key)) == 2
 
 
-def test_who_has_a_place_is_left_to_the_ledger() -> None:
+def test_a_pod_with_a_reservation_is_not_probed() -> None:
     world = Listening(*gang(refusal=OURS))
     world.gate.record_call(seen("train-0", scheduler="mine").pod)
     world.turn()
@@ -124,7 +124,7 @@ def test_who_has_a_place_is_left_to_the_ledger() -> None:
 
 
 @pytest.mark.parametrize("why", ["standby: another leads", "pods: first list not complete"])
-def test_who_does_not_lead_or_see_the_cluster_calls_for_nobody(why: str) -> None:
+def test_a_replica_that_does_not_lead_or_see_the_cluster_sends_no_probe(why: str) -> None:
     world = Listening(*gang(refusal=OURS))
     world.ready = [why]
     world.listen(100)

@@ -23,7 +23,7 @@ def arriving() -> World:
     return world
 
 
-def test_a_member_of_another_shape_gets_its_ticket_while_the_others_are_still_coming() -> None:
+def test_a_member_of_another_shape_gets_its_reservation_while_the_others_are_created() -> None:
     world = arriving()
 
     assert world.turn(after_s=0.25) == ["launcher"]
@@ -35,7 +35,7 @@ def test_a_member_of_another_shape_gets_its_ticket_while_the_others_are_still_co
     assert sorted(world.places()) == ["launcher", "w0", "w1", "w2"]
 
 
-def test_a_gang_that_comes_slowly_is_not_set_back_for_it() -> None:
+def test_a_gang_whose_members_come_slowly_gets_no_backoff() -> None:
     world = arriving()
 
     for number in range(1, 3):
@@ -48,7 +48,7 @@ def test_a_gang_that_comes_slowly_is_not_set_back_for_it() -> None:
     assert world.backs_off_for() == 0
 
 
-def test_a_ticket_from_before_the_gang_arrived_is_not_issued_beside_its_places() -> None:
+def test_a_plan_from_before_the_arrival_adds_no_reservations_to_the_placeholders() -> None:
     """The plan saw all of it waiting; meanwhile filter took places for the whole minimum."""
     world = World(pod_group(min_member=2))
     world.turn()
