@@ -1,7 +1,7 @@
-"""Everything that may happen to the whole system, in any order, under the eyes of the referee.
+"""Everything that may happen to the whole system, in any order, checked by the referee.
 
-After the last step everything is left to run fairly for three minutes of virtual time; whatever
-fits must have started by then.
+After the last step the system runs fairly for three minutes of virtual time. Every gang that fits
+must have started by then.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ NAMESPACES: dict[str, tuple[Namespace, ...]] = {
         ),
     ),
 }
-#: Gangs: minimum, surplus, cpus and whether with a GPU.
+#: Gangs: minimum, surplus, cpus, and whether they need a GPU.
 KINDS = ((1, 0, 4, 0), (2, 0, 2, 0), (2, 0, 4, 0), (3, 0, 1, 0), (4, 0, 1, 0), (2, 1, 1, 0),
          (2, 0, 1, 1))  # fmt: skip
 #: Each story has three of them, so that they come often enough to meet.
@@ -84,7 +84,7 @@ TROUBLES = (
     "taint_a_node",
     "volumes_nowhere",
 )
-#: Who hears at once of what was done; the others when their watch is let on.
+#: Which watches deliver a change at once. The others deliver when a rule says so.
 LISTENERS = ("both", "extender", "scheduler", "nobody")
 INDEXES = range(6)
 EITHER = (True, False)
@@ -107,9 +107,9 @@ class Theme(NamedTuple):
 class SystemMachine(RuleBasedStateMachine):
     """What people, kube-scheduler, the API server, the planner and time do."""
 
-    #: Rules of the referee that are not looked at, for those who look for others.
+    #: Rules of the referee that are not checked, for a search for other breaches.
     ignored: frozenset[str] = frozenset()
-    #: What all stories have in common, for those who look for something rare; else it is drawn.
+    #: What all stories have in common, for a search for something rare. Otherwise it is drawn.
     theme: Theme = Theme()
     afterwards_s = AFTERWARDS_S
 
@@ -154,40 +154,40 @@ class SystemMachine(RuleBasedStateMachine):
     @rule(what=one_of(KINDS, INDEXES), who=st.sampled_from(LISTENERS))
     def create_gang(self, what, who):
         (size, surplus, cpu, gpu), index = what
-        if self.has_room_for(size + surplus):
+        if self.has_capacity_for(size + surplus):
             self.world.create_gang(
                 self.name(), size + surplus, least=size, cpu=cpu, gpu=gpu, queue=self.queue(index)
             )
-            self.let_hear(who)
+            self.deliver_to(who)
 
     @rule(what=one_of((1, 1, 2), (1, 2), INDEXES, SELDOM), who=st.sampled_from(LISTENERS))
     def create_pods(self, what, who):
         cpu, count, index, gpu = what
         for _ in range(count):
-            if self.has_room_for(1):
+            if self.has_capacity_for(1):
                 self.world.create_pod(self.name(), cpu=cpu, gpu=gpu, queue=self.queue(index))
-        self.let_hear(who)
+        self.deliver_to(who)
 
     @rule(index=st.sampled_from(INDEXES), who=st.sampled_from(LISTENERS))
     def create_a_gang_that_comes_in_pieces(self, index, who):
         self.world.create_group(self.name(), index % 2 + 1, queue=self.queue(index))
-        self.let_hear(who)
+        self.deliver_to(who)
 
     @precondition(lambda self: self.world.api.groups)
     @rule(what=one_of(INDEXES, (1, 1, 4)), who=st.sampled_from(LISTENERS))
     def add_a_member(self, what, who):
         index, cpu = what
         groups = sorted(self.world.api.groups)
-        if self.has_room_for(1):
+        if self.has_capacity_for(1):
             gang = self.world.api.groups[groups[index % len(groups)]].name
             self.world.create_member(self.name(), gang, cpu=cpu)
-            self.let_hear(who)
+            self.deliver_to(who)
 
     @rule(what=one_of(INDEXES, range(3)), who=st.sampled_from(LISTENERS))
     def disturb(self, what, who):
         index, trouble = what
         getattr(self, self.troubles[trouble % len(self.troubles)])(index)
-        self.let_hear(who)
+        self.deliver_to(who)
 
     def slow_volumes(self, index):
         for name in self.pick(self.waiting(), index):
@@ -231,12 +231,12 @@ class SystemMachine(RuleBasedStateMachine):
         self.world.ask_for_a_pass()
 
     def an_urgent_pod_comes(self, index):
-        if self.has_room_for(1):
+        if self.has_capacity_for(1):
             cpu, queue = (1, 2, 4)[index % 3], self.queue(index)
             self.world.create_pod(self.name(), cpu=cpu, queue=queue, priority=10)
 
     def an_urgent_gang_comes(self, index):
-        if self.has_room_for(2):
+        if self.has_capacity_for(2):
             cpu, queue = (1, 2)[index % 2], self.queue(index)
             self.world.create_gang(self.name(), 2, cpu=cpu, queue=queue, priority=10)
 
@@ -250,7 +250,7 @@ class SystemMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.world.api.to_extender or self.world.api.to_scheduler)
     @rule(what=one_of(LISTENERS[:3], (1, None)))
     def hear(self, what):
-        self.let_hear(*what)
+        self.deliver_to(*what)
 
     @precondition(lambda self: self.world.api.in_flight)
     @rule(what=one_of(INDEXES, ("answers",) * 5 + OUTCOMES[1:]))
@@ -320,10 +320,10 @@ class SystemMachine(RuleBasedStateMachine):
     def queue(self, index) -> str:
         return self.queues[index % len(self.queues)]
 
-    def has_room_for(self, count) -> bool:
+    def has_capacity_for(self, count) -> bool:
         return len(self.world.api.pods) + count <= MOST_PODS
 
-    def let_hear(self, who, count=None):
+    def deliver_to(self, who, count=None):
         if who in ("both", "extender"):
             self.world.extender_hears(count)
         if who in ("both", "scheduler"):
@@ -333,7 +333,7 @@ class SystemMachine(RuleBasedStateMachine):
         return [seen.pod.name for seen in self.world.api.pods.values() if not seen.pod.node]
 
     def spare_nodes(self) -> list[str]:
-        """Name the nodes that may be troubled, those first to which somebody is on the way."""
+        """Return the nodes that may be changed, first those to which a pod is being bound."""
         busy = {assumed.node for assumed in self.world.scheduler.assumed.values()}
         names = sorted(self.world.api.nodes, key=lambda name: (name not in busy, name))
         return names if len(names) > 1 else []
@@ -354,7 +354,7 @@ class SystemMachine(RuleBasedStateMachine):
             self.world.close()
 
 
-#: As Hypothesis has it: a story that breaks a rule is made as short as can be.
+#: The default of Hypothesis: a story that breaks a rule is shrunk as far as possible.
 ALL_PHASES = tuple(Phase)
 
 

@@ -1,11 +1,11 @@
-"""The rules of the whole system, counted by somebody who trusts none of its parts.
+"""The rules of the whole system, checked independently of its parts.
 
 The referee knows what the API server has, what each watch has delivered, what kube-scheduler
-assumed and parked, and every question, answer, binding and wake-up. Only the promises themselves
-it must be told. A breach names its rule, so that a story can say which one it is about.
+assumed and could not place, and every call, answer, binding and wake-up. Only the reservations are
+read from the extender. A breach names its rule, so that a story can say which one it is about.
 
-What was true before is nobody's fault: a node that shrinks under its pods, or a queue that is over
-its ceiling because its PodGroups moved, breaks no rule until more room is given there.
+An earlier state is no breach: a node that shrinks below its pods, or a queue that is over its
+ceiling because its PodGroups moved, breaks no rule until more capacity is given there.
 """
 
 from __future__ import annotations
@@ -26,25 +26,25 @@ from extender.sim.api_server import ApiServer
 from extender.sim.clock import VirtualClock
 from extender.sim.kube_scheduler import KubeScheduler
 
-from .system import Promise, System
+from .system import System, SystemReservation
 
-#: Whoever has a place and is parked is woken within this long (a second, and the loop's tick).
+#: An unschedulable pod with a reservation is woken within this time (a second and a tick).
 WAKE_S = 1.3
-#: A promise outlives its pod by no more than this, once the watch has shown it gone.
+#: A reservation outlives its pod by no more than this, once the watch has shown its deletion.
 ORPHAN_S = 5.0
-#: And its gang by no more than this: a ticket's life.
+#: A reservation outlives its gang by no more than this: its own lifetime.
 GANGLESS_S = 30.0
-#: Bindings that were sent together are answered within this long.
+#: Bindings that were sent together are answered within this time.
 PARTIAL_S = 15.0
 PASS_S = 1.3
-#: Whoever waits for less than this has no room kept free yet.
+#: A gang that waits for less than this has no backfill reservation yet.
 FENCED_S = 500.0
 
 
 #: Where all pods of these stories are.
 NAMESPACE = "a"
 
-#: How much of a story is told with a breach.
+#: How many lines of a story are shown with a breach.
 STORY_LINES = 200
 
 
@@ -70,38 +70,38 @@ class Referee:
         self._api = api
         self._scheduler = scheduler
         self._system = system
-        #: Rules that are not looked at, for those who look for others.
+        #: Rules that are not checked, for a search for other breaches.
         self.ignored: frozenset[str] = frozenset()
         self._order = count(1)
         self._breaches: list[Breach] = []
         self._story: deque[str] = deque(maxlen=STORY_LINES)
-        #: The pass after this one has seen everything that was heard.
+        #: The cycle after this one has seen everything that was delivered.
         self._unplanned_until = 0
-        # What the extender has heard.
+        # What the extender's watch has delivered.
         self._heard_nodes: dict[str, Node] = {}
         self._heard_pods: dict[PodUid, Pod] = {}
         self._gone_since: dict[PodUid, float] = {}
-        #: Pods that had a promise when the extender heard of their end.
+        #: Pods that had a reservation when the watch showed their end.
         self._orphans: set[PodUid] = set()
         self._groupless_since: dict[GangKey, float] = {}
         self._memberless_since: dict[GangKey, float] = {}
-        # What it was asked, and did.
+        # The calls to the extender, and its actions.
         self._refused: dict[PodUid, int] = {}
         self._woken: dict[PodUid, tuple[int, float]] = {}
         self._wakes_read = 0
         self._pass_wanted: tuple[float, int] | None = None
         # What was counted last time.
-        self._promised_since: dict[PodUid, float] = {}
+        self._reserved_since: dict[PodUid, float] = {}
         self._taken: dict[str, Resources] = {}
         self._used: dict[str, Resources] = {}
         self._totals: list[tuple[int, Resources]] = []
         self._queues: dict[GangKey, str] = {}
         self._partial_since: dict[GangKey, float] = {}
-        #: Gangs that were whole once, and gangs that had an accident.
+        #: Gangs that were complete once, and gangs that lost a member.
         self._started: set[GangKey] = set()
         self._hurt: set[GangKey] = set()
 
-    # ── told ──────────────────────────────────────────────────────────────────────────────
+    # ── events ────────────────────────────────────────────────────────────────────────────
 
     def heard(self, change: Change) -> None:
         """Note what the extender's watch has delivered."""
@@ -114,7 +114,7 @@ class Referee:
             elif change.kind is Kind.POD:
                 self._heard_pods.pop(PodUid(change.key), None)
                 self._gone_since[PodUid(change.key)] = self._time.monotonic()
-                if change.key in self._promised_since:
+                if change.key in self._reserved_since:
                     self._orphans.add(PodUid(change.key))
             elif change.kind is Kind.GROUP:
                 self._groupless_since[GangKey(change.key)] = self._time.monotonic()
@@ -133,53 +133,57 @@ class Referee:
         self._hurt.add(gang)
 
     def note(self, what: str) -> None:
-        """Write down what happens, for whoever reads of a breach."""
+        """Record what happens, to be shown with a breach."""
         self._story.append(f"{self._time.monotonic():7.2f} {what}")
 
     def crashed(self, words: str) -> None:
-        """Note that a part raised what nobody expected; the parts log it and live on."""
+        """Note an unexpected exception of a part. The parts log it and continue."""
         self._breach("crash", words)
 
     def pass_wanted(self) -> None:
-        """Note that somebody asked for a pass."""
+        """Note the request of a planning cycle."""
         if self._pass_wanted is None:
             self._pass_wanted = (self._time.monotonic(), self._system.passes)
 
     def filtered(
-        self, pod: Pod, member: Membership, offered: Sequence[str], before: Sequence[Promise],
+        self,
+        pod: Pod,
+        member: Membership,
+        offered: Sequence[str],
+        before: Sequence[SystemReservation],
         answer: Filtered,
-    ) -> None:  # fmt: skip
+    ) -> None:
         """Judge one answer of filter."""
         self.note(f"filter {pod.name} of {list(offered)}: {list(answer.nodes) or 'refused'}")
         if answer.nodes:
             self._refused.pop(pod.uid, None)
         else:
             self._refused[pod.uid] = next(self._order)
-            if not member.named and self._is_in_nobodys_way(pod, member, offered):
-                self._breach("refusal", f"{pod.name} is refused, though it is in nobody's way")
+            if not member.named and self._blocks_no_other_pod(pod, member, offered):
+                self._breach("refusal", f"{pod.name} is refused, though it blocks no other pod")
         if not set(answer.nodes) <= set(offered):
             self._breach("subset", f"{pod.name} got {answer.nodes}, offered {offered}")
         mine = next((each for each in before if each.uid == pod.uid), None)
         if mine is not None and member.named and self._is_good_for(pod, mine.node):
-            after = [each for each in self._system.promises() if each.gang == member.key]
+            after = [each for each in self._system.reservations() if each.gang == member.key]
             if len(after) < len(before):
                 self._breach(
-                    "ticket",
+                    "reservation",
                     f"{pod.name} has {mine.node}, was offered {list(offered)}, and its gang has"
-                    f" {len(after)} of {len(before)} places left",
+                    f" {len(after)} of {len(before)} reservations left",
                 )
 
-    def _is_in_nobodys_way(self, pod: Pod, member: Membership, offered: Sequence[str]) -> bool:
-        """Ask whether a pod's queue is the only one in use and whoever waits cannot use its room.
+    def _blocks_no_other_pod(self, pod: Pod, member: Membership, offered: Sequence[str]) -> bool:
+        """Return whether only the pod's queue is in use and no waiting pod can use its capacity.
 
-        Only where it is plain: the plan has seen everything, and nothing is promised.
+        Only in clear cases: the plan has seen everything, and nothing is reserved.
         """
         others = [seen for uid, seen in self._api.pods.items() if uid != pod.uid]
         queue = member.queue or DEFAULT_QUEUE
         is_plain = (
             self._system.passes > self._unplanned_until
             and not self._system.is_planning
-            and not self._system.promises()
+            and not self._system.reservations()
             and not self._api.bindings
             and {self._queue_of(seen.pod.uid, {}) for seen in others} <= {queue}
             and len(self._line(queue)) == 1
@@ -192,7 +196,7 @@ class Referee:
         )
 
     def _is_stuck_beside(self, seen: SeenPod, pod: Pod) -> bool:
-        """Ask whether a waiting pod lacks what no node has and *pod* does not ask for."""
+        """Return whether a waiting pod lacks what no node has and *pod* does not request."""
         idle = sum((self._idle(name) for name in self._api.nodes), NOTHING)
         return self._is_young(seen) and any(
             amount and not idle.amount(name) and not pod.requests.amount(name)
@@ -250,12 +254,12 @@ class Referee:
     def check(self) -> None:
         """Count everything anew."""
         self._read_wakes()
-        promises = self._system.promises()
+        reservations = self._system.reservations()
         self._note_queues()
-        self._check_room(promises)
-        self._check_owners(promises)
-        self._check_awake(promises)
-        self._check_places_of_held_gangs(promises)
+        self._check_capacity(reservations)
+        self._check_owners(reservations)
+        self._check_awake(reservations)
+        self._check_reservations_of_waiting_gangs(reservations)
         self._check_partly_bound()
         self._check_wanted_pass()
         self._raise()
@@ -273,26 +277,30 @@ class Referee:
             if not seen.membership.named:
                 self._queues[seen.membership.key] = seen.membership.queue or DEFAULT_QUEUE
 
-    # Room, ceilings, guarantees
+    # Capacity, ceilings, guarantees
 
-    def _check_room(self, promises: Sequence[Promise]) -> None:
-        now = self._count(promises)
+    def _check_capacity(self, reservations: Sequence[SystemReservation]) -> None:
+        now = self._count(reservations)
         for name, there in now.items():
             taken = sum(there.values(), NOTHING)
             grown = taken.beyond(self._taken.get(name, NOTHING))
             self._taken[name] = taken
-            self._judge_room(name, list(there), taken, grown)
+            self._judge_capacity(name, list(there), taken, grown)
         self._taken = {name: taken for name, taken in self._taken.items() if name in now}
-        self._judge_queues(now, {each.uid: each.gang for each in promises})
+        self._judge_queues(now, {each.uid: each.gang for each in reservations})
 
-    def _count(self, promises: Sequence[Promise]) -> dict[str, dict[PodUid, Resources]]:
-        """Count who takes or will take room, by node: bound, being bound, held, promised."""
+    def _count(
+        self, reservations: Sequence[SystemReservation]
+    ) -> dict[str, dict[PodUid, Resources]]:
+        """Count the pods that use capacity, by node: bound, binding, waiting, reserved."""
         now: dict[str, dict[PodUid, Resources]] = {}
-        for uid, node, needs in self._takers(promises):
+        for uid, node, needs in self._takers(reservations):
             now.setdefault(node, {})[uid] = needs
         return now
 
-    def _takers(self, promises: Sequence[Promise]) -> Iterable[tuple[PodUid, str, Resources]]:
+    def _takers(
+        self, reservations: Sequence[SystemReservation]
+    ) -> Iterable[tuple[PodUid, str, Resources]]:
         pods = self._api.pods
         for uid, seen in pods.items():
             if seen.pod.node and seen.pod.status not in FINISHED_SET:
@@ -302,19 +310,19 @@ class Referee:
         for uid, node in on_their_way:
             if uid in pods and not pods[uid].pod.node:
                 yield uid, node, pods[uid].pod.requests
-        for each in promises:
+        for each in reservations:
             if each.is_placeholder or (each.uid in pods and not pods[each.uid].pod.node):
                 yield each.uid, each.node, each.requests
 
-    def _judge_room(
-        self, name: str, who: Sequence[PodUid], taken: Resources, grown: Resources
+    def _judge_capacity(
+        self, name: str, pods: Sequence[PodUid], taken: Resources, grown: Resources
     ) -> None:
         views = [each.allocatable for each in self._views(name)]
         if not views:
             return
         room = views[0].at_least(views[-1])
         if any(amount and taken.amount(each) > room.amount(each) for each, amount in grown.items()):
-            self._breach("room", f"{name} has {_short(room)}, given {_short(taken)}: {who}")
+            self._breach("capacity", f"{name} has {_short(room)}, given {_short(taken)}: {pods}")
 
     def _views(self, name: str) -> list[Node]:
         views = (self._api.nodes.get(name), self._heard_nodes.get(name))
@@ -323,9 +331,9 @@ class Referee:
     def _judge_queues(
         self, now: Mapping[str, Mapping[PodUid, Resources]], gangs: Mapping[PodUid, GangKey]
     ) -> None:
-        everybody = {uid: needs for there in now.values() for uid, needs in there.items()}
+        all_pods = {uid: needs for there in now.values() for uid, needs in there.items()}
         used: dict[str, Resources] = {}
-        for uid, needs in everybody.items():
+        for uid, needs in all_pods.items():
             for name in self._line(self._queue_of(uid, gangs)):
                 used[name] = used.get(name, NOTHING) + needs
         for name, amounts in used.items():
@@ -337,7 +345,7 @@ class Referee:
         self._used = used
 
     def _over_ceiling(self, name: str, used: Resources, needs: Resources) -> Iterator[str]:
-        """Say where a queue has more than it may, of what was just given."""
+        """Return where a queue has more than it may, of what was just given."""
         queue = self._api.queues.get(name)
         for each, most in queue.capability.items() if queue else ():
             is_stated = most > 0 or each not in (CPU, MEMORY)
@@ -353,7 +361,7 @@ class Referee:
     def _into_guarantees(
         self, name: str, used: Mapping[str, Resources], needs: Resources, total: Resources
     ) -> Iterator[str]:
-        """Say where a queue beyond its own guarantee was given what others are guaranteed."""
+        """Return where a queue above its own guarantee was given capacity guaranteed to others."""
         queues = self._api.queues.values()
         parents = {queue.parent for queue in queues}
         if name in parents:
@@ -378,7 +386,7 @@ class Referee:
         return self._api.queues.get(name, Queue(name=name)).guarantee
 
     def _planned_total(self) -> Resources:
-        """Give the most there was since the snapshot of the last plan: the queues' sums are its."""
+        """Return the highest total since the snapshot of the last plan, which its queues use."""
         self._totals.append((self._system.passes, self._total()))
         least = self._system.passes - 1
         self._totals = [each for each in self._totals if each[0] >= least]
@@ -388,7 +396,7 @@ class Referee:
         return most
 
     def _total(self) -> Resources:
-        """Add up what the nodes have, at most: those that take no pods included."""
+        """Add up the allocatable resources of all nodes, including those that take no pods."""
         names = {*self._api.nodes, *self._heard_nodes}
         views = ([each.allocatable for each in self._views(name)] for name in names)
         return sum((both[0].at_least(both[-1]) for both in views), NOTHING)
@@ -402,7 +410,7 @@ class Referee:
         return self._queues.get(key, DEFAULT_QUEUE) if key else DEFAULT_QUEUE
 
     def _line(self, name: str) -> list[str]:
-        """Name a queue and its ancestors."""
+        """Return a queue and its ancestors."""
         line: list[str] = []
         while name and name not in line:
             line.append(name)
@@ -411,26 +419,26 @@ class Referee:
 
     # Owners
 
-    def _check_owners(self, promises: Sequence[Promise]) -> None:
+    def _check_owners(self, reservations: Sequence[SystemReservation]) -> None:
         now = self._time.monotonic()
-        for each in promises:
-            if each.uid not in self._promised_since:
-                self.note(f"{each.uid} of {each.gang} is promised {each.node}")
-        for uid in self._promised_since.keys() - {each.uid for each in promises}:
-            self.note(f"the promise to {uid} is over")
-        self._promised_since = {
-            each.uid: self._promised_since.get(each.uid, now) for each in promises
+        for each in reservations:
+            if each.uid not in self._reserved_since:
+                self.note(f"{each.uid} of {each.gang} is reserved on {each.node}")
+        for uid in self._reserved_since.keys() - {each.uid for each in reservations}:
+            self.note(f"the reservation of {uid} ended")
+        self._reserved_since = {
+            each.uid: self._reserved_since.get(each.uid, now) for each in reservations
         }
         sent = {each.uid for each in self._api.bindings}
-        for each in promises:
+        for each in reservations:
             if each.uid in sent:
                 continue
             since = self._ownerless_since(each)
             if since is not None and now > since:
-                self._breach("owner", f"{each.uid} of {each.gang} on {each.node} is nobody's")
+                self._breach("owner", f"{each.uid} of {each.gang} on {each.node} has no owner")
 
-    def _ownerless_since(self, each: Promise) -> float | None:
-        """Tell from when on nobody may have this promise any more."""
+    def _ownerless_since(self, each: SystemReservation) -> float | None:
+        """Return the time since which no pod may have this reservation."""
         if each.is_placeholder:
             if self._api.pods_of(each.gang) or self._api.to_extender:
                 self._memberless_since.pop(each.gang, None)
@@ -440,9 +448,9 @@ class Referee:
         if each.uid in self._gone_since:
             if each.uid in self._orphans:
                 return self._gone_since[each.uid] + ORPHAN_S
-            # kube-scheduler may ask for a pod of whose end we know and it does not; we cannot
-            # tell it from one that is too new to be known.
-            return self._promised_since[each.uid] + GANGLESS_S
+            # kube-scheduler may ask for a pod whose deletion it does not know yet. The extender
+            # cannot tell it from one that is too new to be known.
+            return self._reserved_since[each.uid] + GANGLESS_S
         seen = self._api.pods.get(each.uid)
         if seen is not None and seen.membership.named and each.gang not in self._api.groups:
             lost = self._groupless_since.get(each.gang)
@@ -451,18 +459,18 @@ class Referee:
 
     # Wake-ups
 
-    def _check_awake(self, promises: Sequence[Promise]) -> None:
+    def _check_awake(self, reservations: Sequence[SystemReservation]) -> None:
         now = self._time.monotonic()
-        for each in promises:
+        for each in reservations:
             parked_at = self._scheduler.unschedulable.get(each.uid)
             has_place = each.node and each.is_tentative
-            if not has_place or parked_at is None or not self._knows_parked(each.uid):
+            if not has_place or parked_at is None or not self._knows_unschedulable(each.uid):
                 continue
-            since = max(self._promised_since[each.uid], parked_at)
+            since = max(self._reserved_since[each.uid], parked_at)
             if now - since > WAKE_S and not self._was_woken(each.uid):
                 self._breach("awake", f"{each.uid} has {each.node} and sleeps for {now - since} s")
 
-    def _knows_parked(self, uid: PodUid) -> bool:
+    def _knows_unschedulable(self, uid: PodUid) -> bool:
         heard = self._heard_pods.get(uid)
         return uid in self._refused or bool(heard and heard.refusal)
 
@@ -474,13 +482,15 @@ class Referee:
             for news in self._api.to_scheduler
         )
         number, at = self._woken.get(uid, (0, float("-inf")))
-        was = at >= self._promised_since[uid] and number > self._refused.get(uid, 0)
+        was = at >= self._reserved_since[uid] and number > self._refused.get(uid, 0)
         return was or any(on_its_way)
 
-    # Gangs at the barrier
+    # Gangs with waiting binds
 
-    def _check_places_of_held_gangs(self, promises: Sequence[Promise]) -> None:
-        have = {each.uid for each in promises}
+    def _check_reservations_of_waiting_gangs(
+        self, reservations: Sequence[SystemReservation]
+    ) -> None:
+        have = {each.uid for each in reservations}
         held = {self._gang_of(uid) for uid in self._scheduler.calls if uid in self._api.pods}
         for uid, assumed in self._scheduler.assumed.items():
             seen = self._api.pods.get(uid)
@@ -490,7 +500,9 @@ class Referee:
             is_fine = gang in self._api.groups and _stands(self._heard_nodes.get(assumed.node))
             waits = gang in held and gang not in self._started
             if waits and seen.membership.named and is_fine and uid not in have:
-                self._breach("place", f"{uid} is in PreBind, its siblings wait, its place fell")
+                self._breach(
+                    "waiting", f"{uid} is in PreBind, the other binds wait, its reservation ended"
+                )
 
     def _check_partly_bound(self) -> None:
         now = self._time.monotonic()
@@ -503,7 +515,7 @@ class Referee:
             if now - since > PARTIAL_S:
                 self._breach("partial", f"{bound} of {group.min_member} of {key} are bound")
 
-    # Passes
+    # Planning cycles
 
     def _check_wanted_pass(self) -> None:
         if self._pass_wanted is None:
@@ -513,16 +525,16 @@ class Referee:
             self._pass_wanted = None
         elif self._time.monotonic() - since > PASS_S:
             self._pass_wanted = None
-            self._breach("pass", "a pass was asked for, and none was made")
+            self._breach("cycle", "a cycle was requested, and none was made")
 
     # ── after the last step ───────────────────────────────────────────────────────────────
 
     def check_everything_that_fits_has_started(self) -> None:
-        """Look for somebody left behind, where it is plain that nobody else is in the way.
+        """Look for a gang that fits and did not start, in cases where clearly nothing prevents it.
 
-        Where pods of several queues wait, somebody has waited long enough to have room kept, or a
-        node shrank under its pods (its queue may then use all there is, though another node has
-        room), the policy may have its reasons, which are not repeated here.
+        The policy may have its reasons, not repeated here, if pods of several queues wait, if
+        a gang has a backfill reservation, or if a node shrank below its pods (its queue may
+        then use all there is, though another node has capacity).
         """
         waiting = [seen for seen in self._api.pods.values() if not seen.pod.node]
         names = {self._queue_of(seen.pod.uid, {}) for seen in waiting}
@@ -535,16 +547,16 @@ class Referee:
         self._raise()
 
     def _is_overfull(self, name: str) -> bool:
-        """Ask whether a node has more pods than room, because it shrank under them."""
+        """Return whether a node has more pods than capacity, because it shrank."""
         taken = sum(self._bound_on(name).values(), NOTHING)
         return not taken.fits_in(self._api.nodes[name].allocatable)
 
     def _is_young(self, seen: SeenPod) -> bool:
-        """Ask whether a pod waits for so short a time that no room is kept for it yet."""
+        """Return whether a pod waits too short a time for a backfill reservation."""
         return self._time.now() - seen.pod.created < FENCED_S
 
     def _is_hopeless(self, seen: SeenPod) -> bool:
-        """Ask whether kube-scheduler would have this pod nowhere, however empty the nodes."""
+        """Return whether kube-scheduler would place this pod on no node, however empty."""
         name = seen.pod.name
         return name in self._scheduler.volumes and not self._scheduler.volumes[name]
 
@@ -570,14 +582,14 @@ class Referee:
         )
 
     def _idle(self, name: str) -> Resources:
-        """Give what is not taken on a node; nothing where it takes no pods."""
+        """Return the unused resources of a node; none if it takes no pods."""
         node = self._api.nodes.get(name)
         if node is None or not _stands(node):
             return NOTHING
         return node.allocatable - sum(self._bound_on(name).values(), NOTHING)
 
     def _may_have(self, name: str, more: Resources) -> bool:
-        """Ask whether a queue may take *more* beside what is bound, by ceilings and guarantees."""
+        """Return whether a queue may use *more* than what is bound, by ceilings and guarantees."""
         if name not in {*self._api.queues, DEFAULT_QUEUE}:
             return False
         used: dict[str, Resources] = {}
@@ -612,7 +624,7 @@ class Referee:
         return there
 
     def _breach(self, rule: str, story: str) -> None:
-        """Note a breach for the next look: the parts survive whatever is raised inside them."""
+        """Record a breach for the next check: the parts survive exceptions raised inside them."""
         if rule not in self.ignored:
             breach = Breach(rule, story)
             breach.add_note("What happened:\n  " + "\n  ".join(self._story))

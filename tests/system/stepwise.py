@@ -1,7 +1,7 @@
-"""Work in a thread of its own that stands still at every checkpoint until it is told to go on.
+"""Work in its own thread that stops at every checkpoint until the test continues it.
 
-Never do two of them run at once: whoever says "go on" waits until the next checkpoint is reached.
-So every interleaving of two threads is one list of steps, and the same list is the same story.
+Two of them never run at once: `go_on` waits until the next checkpoint is reached.
+So every interleaving of two threads is a list of steps, and can be repeated.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Stepwise:
         self._thread.start()
 
     def checkpoint(self, name: str) -> None:
-        """Stand still, if it is the work itself that comes here."""
+        """Stop, if the calling thread is that of the work."""
         if threading.current_thread() is not self._thread:
             return
         self.at = name

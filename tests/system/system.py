@@ -1,11 +1,11 @@
-"""The extender under test, put together for a story: the only module here that knows its parts.
+"""The extender under test, assembled for a story. Only this module knows its parts.
 
-It says what the parts are asked and told (watch, filter, bind, passes, time) and what they have
-promised. When the parts change, this file follows, and the stories stay as they are.
+It passes events and calls to the parts (watch, filter, bind, cycles, time) and shows what they have
+reserved. When the parts change, this file follows, and the stories stay as they are.
 
-A pass of the planner stands still when its snapshot was taken, when its plan is made, and before
-every errand it has done by the event loop, so that anything may happen in between. Its slices are
-as small as can be: every member of a gang is an errand of its own.
+A planning cycle stops after its snapshot, after its plan, and before every step that it runs in the
+event loop, so that anything may happen in between. Its slices are as small as possible: every
+member of a gang is a step of its own.
 """
 
 from __future__ import annotations
@@ -52,22 +52,22 @@ GRACE_S = 3.0
 SNAPSHOT_TAKEN = "snapshot taken"
 
 
-class Promise(NamedTuple):
-    """Room kept on a node for a pod, or for a member still to come."""
+class SystemReservation(NamedTuple):
+    """Capacity reserved on a node for a pod, or for a member still to come."""
 
     uid: PodUid
     gang: GangKey
     #: Empty while kube-scheduler is still choosing.
     node: str
     requests: Resources
-    #: It has not come with a bind that we hold or send.
+    #: It has no bind yet that waits or is sent.
     is_tentative: bool
-    #: Kept for a member that does not exist yet.
+    #: Reserved for a member that does not exist yet.
     is_placeholder: bool
 
 
 class System:
-    """Cache, promises, gate, cycle and barrier, wired as the real ones are."""
+    """Cache, reservations, gate, planning loop and permit runner, wired as in the extender."""
 
     def __init__(
         self, time: VirtualClock, api: ApiServer, policy: Policy = policy_parser.DEFAULT
@@ -76,8 +76,8 @@ class System:
         self._policy = policy
         self._time = time
         self._api = api
-        hearing = SchedulerLiveness((SCHEDULER,), time, patience_s=TICKET_S)
-        self._cluster = cluster = Cluster(time, liveness=hearing)
+        liveness = SchedulerLiveness((SCHEDULER,), time, patience_s=TICKET_S)
+        self._cluster = cluster = Cluster(time, liveness=liveness)
         cluster.partial_gangs.forget()  # a term begins
         core = Core(
             Settings(ticket_s=TICKET_S, arrival_grace_s=GRACE_S),
@@ -97,38 +97,38 @@ class System:
             metrics=self.metrics,
             in_loop=self._errand,
         )
-        self._published, self._gate, self._barrier = core.published, core.gate, core.permit
+        self._published, self._gate, self._runner = core.published, core.gate, core.permit
         self._ledger, self._cycle = core.ledger, core.planning
-        hearing.on_change(lambda _: self._cycle.request_cycle())
+        liveness.on_change(lambda _: self._cycle.request_cycle())
         PeriodicTask(time, core.ledger.check_due, every_s=LOOK_S).start()
         PeriodicTask(
             time, SchedulerProbe(cluster, self._wake, list).probe, every_s=SUMMONS_LOOK_S
         ).start()
         self._pass: Stepwise | None = None
-        #: Passes that were made to their end.
+        #: Planning cycles that were completed.
         self.passes = 0
 
     def _observer(self) -> Observer:
-        """Give whoever is told what the barrier does."""
+        """Return the observers of the permit runner."""
         return RecordingObserver()
 
-    # ── told ──────────────────────────────────────────────────────────────────────────────
+    # ── events ────────────────────────────────────────────────────────────────────────────
 
     def hear(self, change: Change) -> None:
-        """Take in what the watch brings."""
+        """Apply a change from the watch."""
         self._cluster.apply(change)
 
     def tick(self) -> None:
-        """Let the planner's thread look whether it is time for a pass, as it does by itself."""
+        """Let the planner's thread check whether a cycle is due, as it does periodically."""
         if self._pass is None and self._cycle.is_due():
             self._run_pass()
             self.passes += 1
 
     def ask_for_a_pass(self) -> None:
-        """Ask as the dispatcher of evictions does when an answer came."""
+        """Request a cycle, as the dispatcher of evictions does after an answer."""
         self._cycle.request_cycle()
 
-    # ── asked by kube-scheduler ───────────────────────────────────────────────────────────
+    # ── calls of kube-scheduler ───────────────────────────────────────────────────────────
 
     def filter(
         self,
@@ -139,7 +139,7 @@ class System:
     ) -> Filtered:
         """Answer; *meanwhile* happens in the planner's thread.
 
-        The event loop answers in one step, so whatever that thread wants of it comes before.
+        The event loop answers in one step, so everything that thread asks of it comes before.
         """
         if meanwhile is not None:
             meanwhile()
@@ -154,10 +154,10 @@ class System:
 
     def bind(self, order: BindOrder, answer: Callable[[str], None]) -> int:
         self._gate.record_bind(order.uid)
-        return self._barrier.bind(order, answer)
+        return self._runner.bind(order, answer)
 
     def hang_up(self, call: int) -> None:
-        self._barrier.peer_gone(CallId(call))
+        self._runner.peer_gone(CallId(call))
 
     def _wake(self, orders: Sequence[WakeOrder]) -> None:
         for order in orders:
@@ -171,16 +171,16 @@ class System:
         return self._pass is not None
 
     def begin_pass(self) -> None:
-        """Begin a pass and stop at the checkpoint behind its snapshot.
+        """Begin a planning cycle and stop at the checkpoint after its snapshot.
 
-        The errand before it only tidies up; a pass that stood still there would see everything.
+        The step before it only cleans up. A cycle that stopped there would see everything.
         """
         self._pass = begun = Stepwise(self._run_pass)
         while self._pass is not None and begun.at != SNAPSHOT_TAKEN:
             self.continue_pass()
 
     def continue_pass(self) -> None:
-        """Go on to the next checkpoint, if a pass is under way."""
+        """Continue to the next checkpoint, if a cycle is running."""
         if self._pass is not None and not self._pass.go_on():
             self._pass = None
             self.passes += 1
@@ -190,7 +190,7 @@ class System:
             self.continue_pass()
 
     def make_pass(self) -> None:
-        """Make a pass, or finish the one under way."""
+        """Run a planning cycle, or finish the running one."""
         if self._pass is None:
             self.begin_pass()
         self.finish_pass()
@@ -220,38 +220,38 @@ class System:
         if self._pass is not None:
             self._pass.checkpoint(name)
 
-    # ── what it heard ─────────────────────────────────────────────────────────────────────
+    # ── scheduler liveness ────────────────────────────────────────────────────────────────
 
     def meet_scheduler(self) -> None:
-        """Hear kube-scheduler ask for a pod that is long gone."""
+        """Receive a call of kube-scheduler about a pod deleted long ago."""
         self._cluster.liveness.hook_called(
             Pod(uid=PodUid("gone"), namespace="a", name="gone", shape=Shape(), scheduler=SCHEDULER)
         )
 
     def forget_scheduler(self) -> None:
-        """Begin to listen anew, as after a restart of ours or when a term begins."""
+        """Forget all calls, as after a restart of the extender or when a term begins."""
         self._cluster.liveness.forget()
 
     @property
-    def voice(self) -> Liveness:
-        """Give what it hears of kube-scheduler."""
+    def liveness(self) -> Liveness:
+        """Return the liveness of kube-scheduler."""
         return self._cluster.liveness.statuses()[SCHEDULER].liveness
 
     @property
     def overdue(self) -> int:
-        """Count the pods that kube-scheduler should have come for."""
+        """Count the pods that kube-scheduler should have called about."""
         return self._cluster.liveness.overdue(SCHEDULER)
 
     def reason(self, gang: GangKey) -> Reason:
-        """Give the reason of a gang in the last plan."""
+        """Return the reason of a gang in the last plan."""
         return self._published().verdicts[gang].reason
 
-    # ── what it promised ──────────────────────────────────────────────────────────────────
+    # ── reservations ──────────────────────────────────────────────────────────────────────
 
-    def promises(self) -> list[Promise]:
-        """Give every promise there is."""
+    def reservations(self) -> list[SystemReservation]:
+        """Return all reservations."""
         return [
-            Promise(
+            SystemReservation(
                 each.uid,
                 each.gang,
                 each.node,
@@ -262,7 +262,7 @@ class System:
             for each in self._cluster.reservations._by_uid.values()
         ]
 
-    # ── ports of the cycle and the barrier that these stories need little of ──────────────
+    # ── ports of the planning loop and the permit runner, mostly unused here ──────────────
 
     def protect(self, snapshot: Snapshot) -> Snapshot:
         return snapshot
@@ -285,7 +285,7 @@ class System:
         self.evict(orders)
 
     def evict(self, victims: Sequence[Eviction | EvictOrder]) -> None:
-        """Pods that are asked to leave are gone at once."""
+        """Evicted pods are gone at once."""
         for victim in victims:
             if victim.uid in self._api.pods:
                 self._api.delete_pod(victim.uid)

@@ -1,4 +1,4 @@
-"""The whole system against any order of events; `make nightly ONLY=soak` plays many more."""
+"""The whole system with any order of events. `make nightly ONLY=soak` plays many more."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from .machine import QUEUES, SystemMachine, Theme, play
 
 @pytest.mark.parametrize("queues", QUEUES)
 def test_no_order_of_events_breaks_a_rule(queues: str) -> None:
-    # Hypothesis derives what it draws from the name.
+    # Hypothesis derives its draws from the name.
     machine = type(f"{SystemMachine.__name__} {queues}", (SystemMachine,), {})
     machine.theme = Theme(queues=queues)
     play(machine, examples(180 // len(QUEUES)))

@@ -1,4 +1,4 @@
-"""The referee itself: every rule is seen to be broken when somebody breaks it on purpose."""
+"""The referee itself: it finds a breach of every rule."""
 
 from __future__ import annotations
 
@@ -15,39 +15,41 @@ from extender.model.queue import Namespace, NamespaceShare
 from extender.ports import BindOrder, BindOutcome, WakeOrder
 
 from .referee import Breach
-from .system import Promise
+from .system import SystemReservation
 from .world import World, amounts, key, uid
 
 
 @pytest.fixture
 def world() -> Iterator[World]:
-    """A world whose extender promises what the test says, and nothing else."""
+    """A world whose extender reserves what the test says, and nothing else."""
     made = World()
     made.create_node("n1", 4)
     made.create_node("n2", 4)
     made.all_hear()
-    promise(made)
+    reserve(made)
     yield made
     made.close()
 
 
 def plant(world: World, **faults: Callable[..., Any]) -> None:
-    """Put other parts in the place of the extender's own."""
+    """Replace parts of the extender."""
     for name, fault in faults.items():
         setattr(world.system, name, fault)
 
 
-def promise(world: World, *promises: Promise) -> None:
-    plant(world, promises=lambda: list(promises))
+def reserve(world: World, *reservations: SystemReservation) -> None:
+    plant(world, reservations=lambda: list(reservations))
 
 
-def place(name: str, gang: str, node: str = "n1", cpu: int = 1, **rest: bool) -> Promise:
+def reservation(
+    name: str, gang: str, node: str = "n1", cpu: int = 1, **rest: bool
+) -> SystemReservation:
     facts = {"is_tentative": True, "is_placeholder": False} | rest
-    return Promise(uid(name), key(gang), node, amounts(cpu, pods=1), **facts)
+    return SystemReservation(uid(name), key(gang), node, amounts(cpu, pods=1), **facts)
 
 
 def send(world: World, *pods: tuple[str, str]) -> None:
-    """Send bindings as the barrier would, whatever is true."""
+    """Send bindings as the permit runner would, without any check."""
     orders = [BindOrder(uid=uid(name), namespace="a", name=name, node=on) for name, on in pods]
     world.api.bind(orders, _ignore, until=float("inf"))
 
@@ -59,7 +61,7 @@ def _ignore(order: BindOrder, outcome: BindOutcome) -> None:
 def broken(world: World, rule: str, by: Callable[[], object] = lambda: None) -> None:
     """Check that the referee finds this breach, and had found none before."""
     world.referee.check()
-    with pytest.raises(Breach) as found:  # noqa: PT012 (whatever was done, the next look finds it)
+    with pytest.raises(Breach) as found:  # noqa: PT012 (the next check finds it)
         by()
         world.referee.check()
     assert found.value.rule == rule
@@ -68,8 +70,8 @@ def broken(world: World, rule: str, by: Callable[[], object] = lambda: None) -> 
 def test_more_reserved_on_a_node_than_it_has(world: World) -> None:
     world.create_gang("train", 2, cpu=4)
 
-    broken(world, "room", lambda: promise(world, place("train-0", "train", cpu=4),
-                                          place("train-1", "train", cpu=4)))  # fmt: skip
+    broken(world, "capacity", lambda: reserve(world, reservation("train-0", "train", cpu=4),
+                                          reservation("train-1", "train", cpu=4)))  # fmt: skip
 
 
 def test_a_reservation_of_capacity_that_a_running_pod_uses(world: World) -> None:
@@ -77,7 +79,7 @@ def test_a_reservation_of_capacity_that_a_running_pod_uses(world: World) -> None
     send(world, ("old", "n1"))
     world.create_pod("web")
 
-    broken(world, "room", lambda: promise(world, place("web", "pod:web")))
+    broken(world, "capacity", lambda: reserve(world, reservation("web", "pod:web")))
 
 
 def test_a_reservation_of_capacity_of_a_binding_in_flight(world: World) -> None:
@@ -86,7 +88,7 @@ def test_a_reservation_of_capacity_of_a_binding_in_flight(world: World) -> None:
     send(world, ("old", "n1"))
     world.create_pod("web")
 
-    broken(world, "room", lambda: promise(world, place("web", "pod:web")))
+    broken(world, "capacity", lambda: reserve(world, reservation("web", "pod:web")))
 
 
 def test_a_node_that_shrinks_below_its_pods_is_no_breach(world: World) -> None:
@@ -102,20 +104,20 @@ def test_a_node_that_shrinks_below_its_pods_is_no_breach(world: World) -> None:
 def test_a_reservation_on_a_node_that_is_known_to_have_shrunk(world: World) -> None:
     world.create_pod("web", cpu=4)
     world.shrink("n1", cpu=1)
-    promised = place("web", "pod:web", cpu=4)
-    promise(world, promised)
-    world.referee.check()  # we have not heard of it
-    promise(world)
+    promised = reservation("web", "pod:web", cpu=4)
+    reserve(world, promised)
+    world.referee.check()  # the extender's watch has not shown it
+    reserve(world)
     world.extender_hears()
 
-    broken(world, "room", lambda: promise(world, promised))
+    broken(world, "capacity", lambda: reserve(world, promised))
 
 
 def test_a_queue_above_its_ceiling(world: World) -> None:
     world.create_queue("q", capability=amounts(cpu=1))
     world.create_gang("train", 1, cpu=2, queue="q")
 
-    broken(world, "ceiling", lambda: promise(world, place("train-0", "train", cpu=2)))
+    broken(world, "ceiling", lambda: reserve(world, reservation("train-0", "train", cpu=2)))
 
 
 def test_a_queue_above_its_ceiling_with_what_runs_there_without_its_pod_group(
@@ -129,7 +131,7 @@ def test_a_queue_above_its_ceiling_with_what_runs_there_without_its_pod_group(
     world.all_hear()
     world.create_pod("web", cpu=2)
 
-    broken(world, "ceiling", lambda: promise(world, place("web", "pod:web", cpu=2)))
+    broken(world, "ceiling", lambda: reserve(world, reservation("web", "pod:web", cpu=2)))
 
 
 def test_an_ancestor_above_its_ceiling(world: World) -> None:
@@ -137,7 +139,7 @@ def test_an_ancestor_above_its_ceiling(world: World) -> None:
     world.create_queue("q", parent="top")
     world.create_gang("train", 1, cpu=2, queue="q")
 
-    broken(world, "ceiling", lambda: promise(world, place("train-0", "train", cpu=2)))
+    broken(world, "ceiling", lambda: reserve(world, reservation("train-0", "train", cpu=2)))
 
 
 def test_use_of_capacity_guaranteed_to_another_queue(world: World) -> None:
@@ -145,7 +147,7 @@ def test_use_of_capacity_guaranteed_to_another_queue(world: World) -> None:
     world.create_queue("poor", guarantee=amounts(cpu=6))
     world.create_gang("train", 1, cpu=4, queue="greedy")
 
-    broken(world, "guarantee", lambda: promise(world, place("train-0", "train", cpu=4)))
+    broken(world, "guarantee", lambda: reserve(world, reservation("train-0", "train", cpu=4)))
 
 
 def test_a_namespace_above_what_it_may_have_of_a_queue(world: World) -> None:
@@ -157,7 +159,7 @@ def test_a_namespace_above_what_it_may_have_of_a_queue(world: World) -> None:
     )
     world.create_gang("train", 1, cpu=2, queue="q")
 
-    broken(world, "ceiling", lambda: promise(world, place("train-0", "train", cpu=2)))
+    broken(world, "ceiling", lambda: reserve(world, reservation("train-0", "train", cpu=2)))
 
 
 def test_use_of_capacity_guaranteed_to_another_namespace(world: World) -> None:
@@ -169,12 +171,12 @@ def test_use_of_capacity_guaranteed_to_another_namespace(world: World) -> None:
     )
     world.create_gang("train", 1, cpu=4, queue="q")
 
-    broken(world, "guarantee", lambda: promise(world, place("train-0", "train", cpu=4)))
+    broken(world, "guarantee", lambda: reserve(world, reservation("train-0", "train", cpu=4)))
 
 
 def test_a_reservation_for_a_deleted_pod(world: World) -> None:
     world.create_pod("web")
-    promise(world, place("web", "pod:web"))
+    reserve(world, reservation("web", "pod:web"))
     world.delete_pod("web")
     world.extender_hears()
 
@@ -184,14 +186,14 @@ def test_a_reservation_for_a_deleted_pod(world: World) -> None:
 def test_a_placeholder_of_a_gang_without_members(world: World) -> None:
     world.create_group("train", 2)
     world.extender_hears()
-    promise(world, place("to-come", "train", is_placeholder=True))
+    reserve(world, reservation("to-come", "train", is_placeholder=True))
 
     broken(world, "owner", lambda: world.advance(6, busy=False))
 
 
 def test_a_reservation_for_a_deleted_gang(world: World) -> None:
     world.create_gang("train", 2)
-    promise(world, place("train-0", "train"))
+    reserve(world, reservation("train-0", "train"))
     world.delete_group("train")
     world.extender_hears()
 
@@ -199,15 +201,15 @@ def test_a_reservation_for_a_deleted_gang(world: World) -> None:
 
 
 def test_an_unschedulable_pod_with_a_reservation_that_is_not_woken(world: World) -> None:
-    _park(world)
-    promise(world, place("train-0", "train"))
+    _refuse_gang(world)
+    reserve(world, reservation("train-0", "train"))
 
     broken(world, "awake", lambda: world.advance(2, busy=False))
 
 
 def test_an_unschedulable_pod_with_a_reservation_that_was_woken_in_time(world: World) -> None:
-    _park(world)
-    promise(world, place("train-0", "train"))
+    _refuse_gang(world)
+    reserve(world, reservation("train-0", "train"))
     world.referee.check()
     world.api.wake([WakeOrder(uid=uid("train-0"), namespace="a", name="train-0")])
 
@@ -216,10 +218,10 @@ def test_an_unschedulable_pod_with_a_reservation_that_was_woken_in_time(world: W
 
 def test_a_wake_up_before_the_refusal_does_not_count(world: World) -> None:
     world.create_gang("train", 2)
-    promise(world, place("train-0", "train"))
+    reserve(world, reservation("train-0", "train"))
     world.api.wake([WakeOrder(uid=uid("train-0"), namespace="a", name="train-0")])
     world.referee.check()
-    _refuse_everybody(world)
+    _refuse_all(world)
     world.scheduler_hears()
     world.schedule_pod("train-0")
     world.scheduler_hears()
@@ -232,14 +234,14 @@ def test_a_member_in_prebind_whose_reservation_ends_while_other_binds_wait(world
     plant(world, filter=lambda pod, member, offered, _: Filtered(offered))
     plant(world, bind=lambda order, answer: 7)
     world.create_gang("train", 2)
-    both = [place(f"train-{number}", "train", is_tentative=False) for number in range(2)]
-    promise(world, *both)
+    both = [reservation(f"train-{number}", "train", is_tentative=False) for number in range(2)]
+    reserve(world, *both)
     world.scheduler.prebind_s["train-1"] = 30.0
     world.scheduler_hears()
     world.schedule_all()
     world.send_binds()
 
-    broken(world, "place", lambda: promise(world, both[0]))
+    broken(world, "waiting", lambda: reserve(world, both[0]))
 
 
 def test_a_binding_to_a_tainted_node(world: World) -> None:
@@ -281,11 +283,11 @@ def test_a_gang_that_stays_bound_in_part(world: World) -> None:
 
 def test_an_offer_that_ends_a_good_reservation_of_a_gang(world: World) -> None:
     world.create_gang("train", 2)
-    promise(world, place("train-0", "train"), place("train-1", "train", "n2"))
-    _refuse_everybody(world, then=lambda: promise(world))
+    reserve(world, reservation("train-0", "train"), reservation("train-1", "train", "n2"))
+    _refuse_all(world, then=lambda: reserve(world))
     world.scheduler_hears()
 
-    broken(world, "ticket", world.schedule)
+    broken(world, "reservation", world.schedule)
 
 
 def test_an_answer_with_a_node_that_was_not_offered(world: World) -> None:
@@ -298,7 +300,7 @@ def test_an_answer_with_a_node_that_was_not_offered(world: World) -> None:
 
 
 def test_an_ordinary_pod_that_is_refused_without_a_reason(world: World) -> None:
-    _refuse_everybody(world)
+    _refuse_all(world)
     world.make_pass()
     world.create_pod("web")
     world.scheduler_hears()
@@ -307,7 +309,7 @@ def test_an_ordinary_pod_that_is_refused_without_a_reason(world: World) -> None:
 
 
 def test_an_ordinary_pod_that_is_refused_because_a_gang_waits(world: World) -> None:
-    _refuse_everybody(world)
+    _refuse_all(world)
     world.make_pass()
     world.create_gang("train", 2)
     world.create_pod("web")
@@ -327,7 +329,7 @@ def test_success_without_a_binding(world: World) -> None:
 def test_a_requested_cycle_that_never_runs(world: World) -> None:
     plant(world, tick=lambda: None)
 
-    broken(world, "pass", lambda: (world.ask_for_a_pass(), world.advance(2, busy=False)))
+    broken(world, "cycle", lambda: (world.ask_for_a_pass(), world.advance(2, busy=False)))
 
 
 def test_a_part_that_fails_and_only_logs_it(world: World) -> None:
@@ -374,16 +376,16 @@ def test_rules_that_are_not_checked_report_no_breach(world: World) -> None:
     world.referee.check()
 
 
-def _park(world: World) -> None:
-    """Let kube-scheduler ask about a gang of two, refuse both, and hear no more of it."""
+def _refuse_gang(world: World) -> None:
+    """Let kube-scheduler ask about a gang of two, refuse both, and deliver no more events."""
     world.create_gang("train", 2)
-    _refuse_everybody(world)
+    _refuse_all(world)
     world.scheduler_hears()
     world.schedule_all()
     assert uid("train-0") in world.scheduler.unschedulable
 
 
-def _refuse_everybody(world: World, then: Callable[[], None] = lambda: None) -> None:
+def _refuse_all(world: World, then: Callable[[], None] = lambda: None) -> None:
     def refuse(pod: Pod, member: Membership, offered: Sequence[str], _: object) -> Filtered:
         then()
         return Filtered((), dict.fromkeys(offered, "because"))

@@ -1,4 +1,4 @@
-"""The little kube-scheduler does what the real one was measured to do."""
+"""The simulated kube-scheduler does what was measured of the real one."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .world import World, uid
 
 
 class Scripted:
-    """An extender that says what a test wants, and remembers what it was asked."""
+    """An extender that answers as a test says, and records its calls."""
 
     def __init__(self) -> None:
         self.offers: list[tuple[str, list[str]]] = []
@@ -66,7 +66,7 @@ def ask(world: World, *names: str, cpu: int = 1) -> None:
 
 
 def refused(stage: Stage, ways: SchedulerOptions) -> tuple[World, Scripted]:
-    """Let the pod `web` be refused and nothing be heard of it any more."""
+    """Let the pod `web` be refused, and deliver no more events about it."""
     world, extender = stage(ways)
     extender.lets_in = False
     ask(world, "web")
@@ -84,7 +84,9 @@ def test_only_nodes_with_capacity_by_its_own_count_are_offered(stage: Stage) -> 
     ask(world, "a", "b", "c", cpu=4)
 
     assert extender.offers == [("a", ["n1", "n2"]), ("b", ["n2"])]
-    assert uid("c") in world.scheduler.unschedulable, "nobody asks us about a pod that fits nowhere"
+    assert uid("c") in world.scheduler.unschedulable, (
+        "no call is made about a pod that fits nowhere"
+    )
 
 
 def test_a_sample_of_the_nodes_is_offered_and_the_next_begins_behind_it(stage: Stage) -> None:
@@ -228,7 +230,7 @@ def test_a_bound_pod_is_assumed_until_its_watch_shows_it(stage: Stage) -> None:
     ask(world, "other")
 
     assert not world.scheduler.assumed
-    assert len(extender.offers) == ask_before, "the room is still taken"
+    assert len(extender.offers) == ask_before, "the capacity is still used"
 
 
 def test_a_restart_forgets_assumed_pods_and_disconnects(stage: Stage) -> None:

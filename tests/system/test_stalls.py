@@ -1,4 +1,4 @@
-"""An API server that stands still, or creeps: gangs come late, and none is torn."""
+"""An API server that stalls or is slow: gangs start late, and none stays bound in part."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ def make_world() -> Iterator[MakeWorld]:
         yield make
 
 
-def torn(world: World) -> set[str]:
+def partly_bound(world: World) -> set[str]:
     running = Counter(name.partition("-")[0] for name in world.running())
     return {gang for gang, count in running.items() if count < SIZE}
 
 
 def gangs_at_the_moment_of_binding(make_world: MakeWorld) -> World:
-    """Give ten gangs whose bindings were sent to an API server that answers nothing any more."""
+    """Return ten gangs whose bindings were sent to an API server that does not answer."""
     world = make_world(**{f"n{number}": SIZE for number in range(len(GANGS))})
     world.api.answers_at_once = False
     for gang in GANGS:
@@ -49,14 +49,14 @@ def gangs_at_the_moment_of_binding(make_world: MakeWorld) -> World:
 
 
 def take_effect(world: World, count: int) -> None:
-    """Let bindings take effect that nobody hears of while the API server stands still."""
+    """Let bindings take effect that no watch shows while the API server stalls."""
     for order in world.api.bindings[:count]:
         world.api.patch(order.uid, status_only=False, node=order.node, status=Status.RUNNING)
         world.referee.hurt(world.api.pods[order.uid].membership.key)
 
 
 @pytest.mark.parametrize("seconds", [10, 30])
-@pytest.mark.parametrize("applied", [0, 7], ids=["nothing was bound", "some were bound unheard"])
+@pytest.mark.parametrize("applied", [0, 7], ids=["nothing was bound", "some were bound unnoticed"])
 def test_gangs_start_after_a_short_stall_of_the_api_server(
     make_world: MakeWorld, seconds: int, applied: int
 ) -> None:
@@ -65,14 +65,14 @@ def test_gangs_start_after_a_short_stall_of_the_api_server(
     world.scheduler.on_bind_result = told.append
     take_effect(world, applied)
     world.advance(seconds)
-    assert not told, "nobody is told that a bind failed of which nothing is known"
+    assert not told, "no bind of unknown outcome is reported as failed"
 
     world.api.stalled, world.api.answers_at_once = False, True
     world.advance(WHOLE_S)
 
     assert len(world.running()) == len(GANGS) * SIZE
-    assert not torn(world)
-    assert not any(told), "every bind that happened was told as such"
+    assert not partly_bound(world)
+    assert not any(told), "every successful bind was reported as such"
 
 
 def test_gangs_whose_calls_time_out_during_a_stall_start_whole_after_it(
@@ -85,7 +85,7 @@ def test_gangs_whose_calls_time_out_during_a_stall_start_whole_after_it(
     world.api.stalled, world.api.answers_at_once = False, True
     for _ in range(120):
         world.advance(1)
-        assert not torn(world)
+        assert not partly_bound(world)
 
     assert len(world.running()) == len(GANGS) * SIZE
 
@@ -100,4 +100,4 @@ def test_members_bound_unnoticed_during_a_stall_are_completed_by_the_rest(
     world.api.stalled, world.api.answers_at_once = False, True
     world.advance(30)
 
-    assert not torn(world)
+    assert not partly_bound(world)

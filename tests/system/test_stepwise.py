@@ -1,4 +1,4 @@
-"""Work that stands still where it is told to."""
+"""Work that stops at its checkpoints."""
 
 from __future__ import annotations
 

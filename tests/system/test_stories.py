@@ -1,6 +1,6 @@
-"""Stories of the whole system: what may overlap, go stale or come late, and must not matter.
+"""Stories of the whole system: events that overlap, are stale or come late, and must not matter.
 
-Each goes through the adapter, with kube-scheduler's own ways; the referee looks after every step,
+Each goes through the adapter, with kube-scheduler's behaviour. The referee checks after every step,
 so a story may also fail by a breach of its rules before its last line.
 """
 
@@ -31,7 +31,7 @@ def make_world() -> Iterator[MakeWorld]:
         yield make
 
 
-# ── in peace ──────────────────────────────────────────────────────────────────────────────────
+# ── undisturbed ───────────────────────────────────────────────────────────────────────────────
 
 
 def test_a_gang_that_fits_runs_at_once(make_world: MakeWorld) -> None:
@@ -57,7 +57,7 @@ def test_a_gang_that_waits_for_capacity_runs_when_it_is_free(make_world: MakeWor
     assert len(world.running("train")) == 2
 
 
-# ── wake-ups and passes ───────────────────────────────────────────────────────────────────────
+# ── wake-ups and planning cycles ──────────────────────────────────────────────────────────────
 
 
 def test_a_member_that_is_refused_while_its_reservation_is_made_is_woken(
@@ -68,11 +68,11 @@ def test_a_member_that_is_refused_while_its_reservation_is_made_is_woken(
     world.advance(1)
     world.create_gang("train", 2, cpu=2)
     world.extender_hears()
-    world.make_pass()  # it has no room
+    world.make_pass()  # it has no capacity
     world.delete_pod("old")
     world.all_hear()
 
-    world.meanwhile = world.make_pass  # in which it gets room
+    world.meanwhile = world.make_pass  # in which it gets a reservation
     world.schedule_pod("train-0")
     world.all_hear()
     world.advance(2, busy=False)
@@ -131,7 +131,7 @@ def test_a_requested_cycle_runs(make_world: MakeWorld) -> None:
     assert world.system.passes > passes
 
 
-# ── offers that miss the reserved node ────────────────────────────────────────────────────────
+# ── offers without the reserved node ──────────────────────────────────────────────────────────
 
 
 def test_a_stale_nomination_ends_no_reservation_of_a_gang(make_world: MakeWorld) -> None:
@@ -204,7 +204,7 @@ def test_a_plan_does_not_reserve_the_capacity_of_an_ordinary_pod_being_bound(
     world.time.advance(1)
     world.create_pod("web")
     world.scheduler_hears()
-    world.schedule_pod("web")  # of the gang we have not heard yet
+    world.schedule_pod("web")  # the watch has not shown the gang yet
     world.extender_hears()
 
     world.make_pass()
@@ -344,7 +344,7 @@ def test_a_gang_admitted_by_filter_leaves_another_queue_its_guarantee(
 
 
 def _take_a_snapshot(world: World) -> None:
-    """Begin a pass and stop behind its snapshot; its first stop is the errand before."""
+    """Begin a cycle and stop after its snapshot. Its first stop is the step before."""
     world.begin_pass()
     world.continue_pass()
 
@@ -367,7 +367,7 @@ def test_a_wall_clock_set_back_does_not_delay_a_gang_whose_reservation_expired(
     world.create_gang("train", 2)
     world.extender_hears()
     world.make_pass()
-    world.advance(22, busy=False)  # kube-scheduler is away; the ticket lapses
+    world.advance(22, busy=False)  # kube-scheduler does not run, and the reservation expires
     assert not world.places("train")
 
     world.set_wall_clock(-3600)
@@ -382,8 +382,8 @@ def test_a_wall_clock_set_back_does_not_delay_a_gang_that_did_not_assemble(
     world = make_world(n1=4)
     world.create_gang("train", 2)
     world.scheduler.prebind_s["train-1"] = 40.0
-    world.referee.ignored = frozenset({"place"})  # another story
-    world.advance(38)  # the first bind was refused when its time was over
+    world.referee.ignored = frozenset({"place"})  # another test
+    world.advance(38)  # the first bind was refused at its deadline
     assert not world.running("train")
     world.scheduler.prebind_s.clear()
 
@@ -441,12 +441,14 @@ def test_a_gang_that_is_deleted_while_it_is_planned_gets_no_reservation(
 # ── what kube-scheduler finds wrong ───────────────────────────────────────────────────────────
 
 
-@pytest.mark.parametrize("clears", [True, False], ids=["cleared", "left to us"])
+@pytest.mark.parametrize(
+    "clears", [True, False], ids=["cleared by kube-scheduler", "left to the extender"]
+)
 def test_a_gang_with_bad_volumes_excludes_no_node_for_others_of_its_size(
     make_world: MakeWorld, clears: bool
 ) -> None:
-    # Where kube-scheduler leaves the nomination of a refused pod alone, it keeps the room free
-    # for it from all others of its priority, until whoever nominated it takes that back.
+    # Where kube-scheduler leaves the nomination of a refused pod alone, it keeps the capacity free
+    # for it from all others of its priority, until the nomination is removed.
     world = make_world(SchedulerOptions(clears_nominations=clears), n1=4, n2=4)
     _a_gang_that_fits_nowhere(world)
     world.advance(40)
@@ -470,18 +472,18 @@ def test_the_rejected_nodes_of_a_gang_are_forgotten_with_it(make_world: MakeWorl
 
 
 def _a_gang_that_fits_nowhere(world: World) -> None:
-    world.referee.ignored = frozenset({"awake"})  # another story
+    world.referee.ignored = frozenset({"awake"})  # another test
     world.create_gang("bad", 2, cpu=4)
     for number in range(2):
         world.scheduler.volumes[f"bad-{number}"] = frozenset()
 
 
-# ── nodes that change while a gang is held ────────────────────────────────────────────────────
+# ── nodes that change while binds wait ────────────────────────────────────────────────────────
 
 
 def test_a_taint_is_noticed_before_the_bindings_are_sent(make_world: MakeWorld) -> None:
     world = make_world(n1=2, n2=2)
-    node = _held_on(world)
+    node = _waiting_on(world)
     world.taint(node)
     world.extender_hears()
 
@@ -492,7 +494,7 @@ def test_a_taint_is_noticed_before_the_bindings_are_sent(make_world: MakeWorld) 
 
 def test_a_node_that_shrank_is_noticed_before_the_bindings_are_sent(make_world: MakeWorld) -> None:
     world = make_world(n1=2, n2=2)
-    node = _held_on(world)
+    node = _waiting_on(world)
     world.shrink(node, cpu=1)
     world.extender_hears()
 
@@ -501,8 +503,8 @@ def test_a_node_that_shrank_is_noticed_before_the_bindings_are_sent(make_world: 
     assert node not in world.running("train").values()
 
 
-def _held_on(world: World) -> str:
-    """Let the first of two members be held, the second be busy for a while; give its node."""
+def _waiting_on(world: World) -> str:
+    """Let the first of two members wait and keep the second busy. Return the first's node."""
     world.create_gang("train", 2, cpu=2)
     world.scheduler.prebind_s["train-1"] = 5.0
     world.advance(1)
@@ -525,7 +527,7 @@ def test_a_cycle_counts_pods_known_only_from_filter(make_world: MakeWorld) -> No
     world.schedule_pod("a")
     world.schedule_pod("b")
 
-    world.make_pass()  # our watch has shown neither of them
+    world.make_pass()  # the extender's watch has shown neither of them
     world.create_pod("c", queue="q", cpu=2)
     world.scheduler_hears()
     world.schedule_pod("c")
@@ -545,7 +547,7 @@ def test_an_ordinary_pod_that_fits_nowhere_does_not_block_another(
     world.create_pod("a")
     world.create_pod("b")
     world.extender_hears()
-    world.make_pass()  # which plans for those who come first
+    world.make_pass()  # which plans for the pods that come first
     world.scheduler_hears()
 
     world.advance(60)
@@ -574,7 +576,7 @@ def test_the_reservations_of_a_gang_whose_group_is_deleted_are_released(
     world = make_world(n1=4)
     world.create_gang("train", 4)
     world.all_hear()
-    world.schedule_pod("train-0")  # takes places for all
+    world.schedule_pod("train-0")  # reserves capacity for all
     world.delete_group("train")
 
     world.advance(35)
@@ -611,7 +613,7 @@ def test_the_capacity_of_a_binding_without_an_answer_is_not_reserved_again(
     world.api.answers_at_once = False
     world.schedule_pod("a")
     world.send_binds()
-    world.api_answers(mood="is silent")  # it is bound, and nobody knows
+    world.api_answers(mood="is silent")  # it is bound, and no watch has shown it
     world.schedule_pod("b")  # kube-scheduler was told that the bind failed
 
     world.send_binds()
@@ -643,7 +645,7 @@ def test_a_bind_after_its_reservation_expired_counts_in_its_queue_at_once(
     assert world.running() == {"slow": "n1"}
 
 
-# ── who never waits ───────────────────────────────────────────────────────────────────────────
+# ── exempt pods ───────────────────────────────────────────────────────────────────────────────
 
 
 @pytest.mark.parametrize(
@@ -658,7 +660,7 @@ def test_an_exempt_pod_uses_the_backfill_reservation_of_a_starving_gang(
     world.create_pod("old", cpu=2)
     world.advance(1)
     world.create_gang("train", 2, cpu=4)
-    world.advance(900)  # long enough for room to be kept for it
+    world.advance(900)  # long enough for a backfill reservation
     world.create_pod("web", cpu=2)
     world.advance(5)
     assert not world.running("train")
@@ -670,11 +672,11 @@ def test_an_exempt_pod_uses_the_backfill_reservation_of_a_starving_gang(
     assert world.running("agent")
 
 
-# ── kube-scheduler that does not come ─────────────────────────────────────────────────────────
+# ── kube-scheduler that does not run ──────────────────────────────────────────────────────────
 
 
 def kill_scheduler(world: World) -> None:
-    """Let kube-scheduler look at nothing any more, whatever happens."""
+    """Let kube-scheduler process nothing any more."""
     world.scheduler.schedule = lambda choice=0: False  # type: ignore[method-assign]
 
 
@@ -692,12 +694,12 @@ def test_a_dead_scheduler_is_noticed_within_a_minute_while_gangs_wait(
     world.advance(1)
     world.create_gang("train", 2, cpu=2)
     world.advance(30)
-    assert (world.system.voice, world.system.overdue) == (Liveness.HEARD, 0)
+    assert (world.system.liveness, world.system.overdue) == (Liveness.HEARD, 0)
 
     kill_scheduler(world)
     world.advance(60)
 
-    assert world.system.voice is Liveness.SILENT
+    assert world.system.liveness is Liveness.SILENT
     assert world.system.overdue > 0
 
 
@@ -714,14 +716,14 @@ def test_gangs_start_within_seconds_when_a_dead_scheduler_is_back(
     world.advance(120)
     world.delete_pod("old")
     world.advance(120)
-    assert not world.places("train"), "nobody comes for it"
+    assert not world.places("train"), "no scheduler calls about it"
     assert world.system.reason(key("train")) is Reason.SCHEDULER_SILENT
 
     start_scheduler(world)
     world.advance(5)
 
     assert len(world.running("train")) == 4
-    assert (world.system.voice, world.system.overdue) == (Liveness.HEARD, 0)
+    assert (world.system.liveness, world.system.overdue) == (Liveness.HEARD, 0)
 
 
 @pytest.mark.parametrize("ways", [FULL, DEAF, SchedulerOptions(clears_nominations=False)], ids=str)
@@ -735,7 +737,7 @@ def test_a_full_and_quiet_cluster_is_not_taken_for_a_dead_scheduler(
     world.create_gang("large", 4, cpu=4)
     for _ in range(60):
         world.advance(10)
-        assert (world.system.voice, world.system.overdue) == (Liveness.HEARD, 0)
+        assert (world.system.liveness, world.system.overdue) == (Liveness.HEARD, 0)
 
 
 def test_an_idle_cluster_is_not_taken_for_a_dead_scheduler(make_world: MakeWorld) -> None:
@@ -745,8 +747,8 @@ def test_an_idle_cluster_is_not_taken_for_a_dead_scheduler(make_world: MakeWorld
     woken = len(world.api.wakes)
     world.advance(600)
 
-    assert (world.system.voice, world.system.overdue) == (Liveness.HEARD, 0)
-    assert len(world.api.wakes) == woken, "nobody waits, so nobody is called"
+    assert (world.system.liveness, world.system.overdue) == (Liveness.HEARD, 0)
+    assert len(world.api.wakes) == woken, "no pod waits, so none is probed"
 
 
 @pytest.mark.parametrize("ways", [FULL, DEAF, SchedulerOptions(clears_nominations=False)], ids=str)
@@ -759,7 +761,7 @@ def test_a_scheduler_without_calls_in_a_full_cluster_is_heard_when_it_is_probed(
     world.create_gang("train", 2, cpu=2)
     for _ in range(200):
         world.advance(1)
-        assert (world.system.voice, world.system.overdue) == (Liveness.HEARD, 0)
+        assert (world.system.liveness, world.system.overdue) == (Liveness.HEARD, 0)
 
     assert world.api.wakes
 
@@ -794,16 +796,16 @@ def test_a_gang_of_a_scheduler_that_does_not_exist_takes_no_capacity_from_others
         assert not world.places("stray")
 
     assert world.system.reason(key("stray")) is Reason.SCHEDULER_SILENT
-    assert not world.system.promises()
+    assert not world.system.reservations()
 
 
-# ── cut short ─────────────────────────────────────────────────────────────────────────────────
+# ── partial gangs ─────────────────────────────────────────────────────────────────────────────
 
 
 def test_a_partial_gang_of_an_earlier_term_is_completed_before_waiting_gangs(
     make_world: MakeWorld,
 ) -> None:
-    """It died between two bindings; its successor finds one member of three on a node."""
+    """The leader died between two bindings. The next one finds one member of three on a node."""
     world = make_world()
     world.create_gang("older", 2, cpu=1)
     world.create_group("torn", 3)
@@ -812,7 +814,7 @@ def test_a_partial_gang_of_an_earlier_term_is_completed_before_waiting_gangs(
     world.create_member("torn-2", "torn")
     world.create_node("n1", cpu=4)
     world.extender_hears()
-    world.make_pass()  # nobody is answered before the first plan
+    world.make_pass()  # no call is answered before the first plan
 
     world.advance(3)
 
@@ -823,7 +825,7 @@ def test_a_partial_gang_of_an_earlier_term_is_completed_before_waiting_gangs(
 def test_the_first_pod_to_ask_a_new_leader_takes_no_capacity_of_a_partial_gang(
     make_world: MakeWorld,
 ) -> None:
-    """Nothing was heard of kube-scheduler yet: whoever asks is let in as a gang that arrives."""
+    """No call came yet, so a gang that asks would be admitted as an arriving gang."""
     world = make_world(n1=4)
     world.create_group("torn", 3)
     world.create_member("torn-0", "torn", cpu=2, node="n1", status=Status.RUNNING)
@@ -842,21 +844,21 @@ def test_the_first_pod_to_ask_a_new_leader_takes_no_capacity_of_a_partial_gang(
     assert not world.running("other")
 
 
-@pytest.mark.parametrize("when", ["before it passed", "after it passed"])
+@pytest.mark.parametrize("when", ["before filter", "after filter"])
 def test_a_deleted_member_that_kube_scheduler_still_sees_completes_no_gang(
     make_world: MakeWorld, when: str
 ) -> None:
-    """It was deleted, and our watch is the quicker: its binding would find nobody."""
+    """It was deleted, and the extender's watch showed that first. Its binding would find no pod."""
     world = make_world(n1=4, n2=4)
     world.create_gang("g", 2, cpu=1)
     world.scheduler_hears()
     world.extender_hears()
-    if when == "after it passed":
+    if when == "after filter":
         world.schedule_pod("g-0")
     world.delete_pod("g-0")
     world.extender_hears()
 
-    if when == "before it passed":
+    if when == "before filter":
         world.schedule_pod("g-0")
         assert world.answers[-1] == ("g-0", ())
     world.schedule_pod("g-1")

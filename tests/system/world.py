@@ -30,9 +30,9 @@ from .system import SCHEDULER, System
 
 GPU = "nvidia.com/gpu"
 VOLCANO = "scheduling.volcano.sh"
-#: What time passes in: the planner's thread looks at least so often.
+#: The step of time: the planner's thread checks at least this often.
 SLICE_S = 0.5
-#: No watch lags, no call to the API server and no pass takes longer than this.
+#: No watch delay, call to the API server or planning cycle takes longer than this.
 LAG_S = 3.0
 CALL_S = 4.0
 PASS_S = 0.5
@@ -63,7 +63,7 @@ SHAPES = {
 
 
 class _Crashes(logging.Handler):
-    """Hears what the parts only log."""
+    """Receives exceptions that the parts only log."""
 
     def __init__(self, referee: Referee) -> None:
         super().__init__(logging.ERROR)
@@ -75,7 +75,7 @@ class _Crashes(logging.Handler):
 
 
 class World:
-    """Everything there is, empty at first."""
+    """The whole system, empty at first."""
 
     def __init__(
         self,
@@ -87,11 +87,11 @@ class World:
         self.api = ApiServer(self.time)
         self.system = kind(self.time, self.api, policy)
         self.scheduler = KubeScheduler(self.time, self.api, self, ways, self._will_evict)
-        #: Whom kube-scheduler evicts in the background, and since when.
+        #: Pods that kube-scheduler evicts in the background, and since when.
         self.evictions: list[tuple[PodUid, float]] = []
         self.referee = Referee(self.time, self.api, self.scheduler, self.system)
         self.api.on_bindings = self.referee.sent
-        # Stories are about what comes after; those about who is heard begin by forgetting it.
+        # Most stories need a live scheduler. Those about its liveness begin by forgetting it.
         self.system.meet_scheduler()
         self._crashes = _Crashes(self.referee)
         logging.getLogger("extender").addHandler(self._crashes)
@@ -106,10 +106,10 @@ class World:
         logging.getLogger("extender").removeHandler(self._crashes)
         self.system.close()
 
-    # ── the extender, as kube-scheduler sees it ───────────────────────────────────────────
+    # ── the extender, as kube-scheduler calls it ──────────────────────────────────────────
 
     def filter(self, pod: Pod, member: Membership, offered: Sequence[str]) -> Filtered:
-        before = [each for each in self.system.promises() if each.gang == member.key]
+        before = [each for each in self.system.reservations() if each.gang == member.key]
         meanwhile, self.meanwhile = self.meanwhile, None
         answer = self.system.filter(pod, member, offered, meanwhile)
         self.answers.append((pod.name, tuple(answer.nodes)))
@@ -267,7 +267,7 @@ class World:
     # ── what kube-scheduler does ──────────────────────────────────────────────────────────
 
     def schedule(self, choice: int = 0) -> bool:
-        """Let kube-scheduler look at one pod."""
+        """Let kube-scheduler try one pod."""
         if self.scheduler.active:
             self.referee.note(f"kube-scheduler's queue: {self.scheduler.active}")
         if not self.scheduler.schedule(choice):
@@ -276,13 +276,13 @@ class World:
         return True
 
     def schedule_pod(self, name: str, choice: int = 0) -> None:
-        """Let it look at this pod before the others of its queue."""
+        """Let it try this pod before the others of its queue."""
         self.scheduler.active.remove(uid(name))
         self.scheduler.active.insert(0, uid(name))
         self.schedule(choice)
 
     def schedule_all(self) -> None:
-        """Let it look at everybody in its queue, and hear what it wrote itself."""
+        """Let it try all pods in its queue, and receive its own writes."""
         while self.schedule():
             self.scheduler_hears()
 
@@ -299,7 +299,7 @@ class World:
         self.evictions.append((pod.uid, self.time.monotonic()))
 
     def evict(self, index: int = 0) -> None:
-        """Let one of kube-scheduler's evictions happen; nobody is hurt by it whom we protect."""
+        """Let one of kube-scheduler's evictions happen."""
         gone, _ = self.evictions.pop(index % len(self.evictions))
         if gone in self.api.pods:
             self.referee.note(f"kube-scheduler evicts {gone}")
@@ -351,7 +351,7 @@ class World:
             self._slice(min(SLICE_S, left), busy)
 
     def run_out(self, seconds: float) -> None:
-        """Let everything go on for so long, or until nobody waits and nothing is promised."""
+        """Let everything run for so long, or until no pod waits and nothing is reserved."""
         until = self.time.monotonic() + seconds
         while self.time.monotonic() < until and not self.is_at_rest:
             self.advance(5.0)
@@ -359,7 +359,7 @@ class World:
     @property
     def is_at_rest(self) -> bool:
         waits = any(not seen.pod.node for seen in self.api.pods.values())
-        return not (waits or self.system.promises() or self.api.in_flight)
+        return not (waits or self.system.reservations() or self.api.in_flight)
 
     def _slice(self, seconds: float, busy: bool) -> None:
         self.time.advance(seconds)
@@ -402,12 +402,12 @@ class World:
                 self.api_answers()
             while self.evictions:
                 self.evict()
-        # Bind calls wait for nobody, so they come before the next pod's turn.
+        # Bind calls do not wait, so they come before the next pod.
         did |= bool(self.scheduler.ready_to_bind)
         self.send_binds()
         did |= self.schedule()
         if did:
-            # A change brings a pass at once; the slow tick is only for what time brings.
+            # A change causes a cycle at once. The slow tick is only for effects of time.
             self.system.tick()
             self.referee.check()
         return did
@@ -415,16 +415,16 @@ class World:
     # ── asked ─────────────────────────────────────────────────────────────────────────────
 
     def places(self, gang: str) -> dict[str, str]:
-        """Give what is promised to a gang: pod name -> node; placeholders by their uid."""
+        """Return the reservations of a gang: pod name -> node; placeholders by their uid."""
         names = {each.pod.uid: each.pod.name for each in self.api.pods.values()}
         return {
             names.get(each.uid, each.uid): each.node
-            for each in self.system.promises()
+            for each in self.system.reservations()
             if each.gang == key(gang)
         }
 
     def running(self, prefix: str = "") -> dict[str, str]:
-        """Give the bound pods whose name begins so, with their nodes."""
+        """Return the bound pods whose name begins so, with their nodes."""
         return {
             seen.pod.name: seen.pod.node
             for seen in self.api.pods.values()
@@ -437,13 +437,13 @@ class World:
 
 @contextmanager
 def worlds() -> Iterator[Callable[..., World]]:
-    """Give a maker of worlds, which are closed in the end."""
+    """Return a factory of worlds, which are closed at the end."""
     made: list[World] = []
 
     def make(
         ways: SchedulerOptions | None = None, policy: Policy = policy_parser.DEFAULT, **nodes: int
     ) -> World:
-        """Give a world with nodes of so many cpus, in which the first pass was made."""
+        """Return a world with nodes of so many cpus, after the first cycle."""
         made.append(World(ways, policy))
         for name, cpu in nodes.items():
             made[-1].create_node(name, cpu)

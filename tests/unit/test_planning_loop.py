@@ -1,4 +1,4 @@
-"""One pass after the other: what is reserved, who is woken, what is given back."""
+"""One planning cycle after the other: what is reserved, woken and released."""
 
 from __future__ import annotations
 
@@ -169,7 +169,7 @@ def test_the_pause_is_shorter_while_a_gang_waits_only_for_the_next_plan(
         world.see(seen("p2"))
         assert not planned.acquire(timeout=0.2), "it does not rest"
         world.published.hurry()
-        assert planned.acquire(timeout=20), "it rests though somebody waits"
+        assert planned.acquire(timeout=20), "it pauses although a gang waits"
     finally:
         world.cycle.stop()
 

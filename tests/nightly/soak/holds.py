@@ -28,7 +28,7 @@ PER_QUESTIONING = 10
 def play_shard(number: int, stories: int) -> int:
     settings.load_profile("nightly")  # a landing plays the same stories every time
     try:
-        test_machine.play(seed(number)(test_machine.BarrierMachine), stories)
+        test_machine.play(seed(number)(test_machine.PermitMachine), stories)
         seed(number)(test_filter_trace.FilterMachine)
         test_filter_trace.play(stories // PER_QUESTIONING)
         for afternoon in range(stories // PER_AFTERNOON):

@@ -14,7 +14,7 @@ from extender.model.gang import GangKey
 from extender.model.pod import PodUid, Status
 from extender.permit.messages import Answer, BackOff, Bind, Instruction, Verify
 from extender.permit.timeouts import Timeouts
-from tests.unit.permit.world import Desk, World
+from tests.unit.permit.world import MachineDriver, World
 
 ROOM = 6
 SIZES = (4, 5, 6, 3)
@@ -34,54 +34,54 @@ class GreedyScheduler:
             self.world.add_group(size, gang, uid=gang)
             for index in range(size):
                 self.world.add_pod(f"{number}-{index}", gang)
-        self.desk = Desk(self.world, Timeouts(hold_s=5))
-        self.desk.book._table.backoff._chance = self.random.random
+        self.driver = MachineDriver(self.world, Timeouts(hold_s=5))
+        self.driver.machine._table.backoff._chance = self.random.random
         self.placed: dict[PodUid, int] = {}
         self.not_before: dict[GangKey, float] = {}
         self.ends: dict[GangKey, float] = {}
 
     def run(self) -> float:
         """Give the time it took until every gang had its run."""
-        started = self.desk.now
+        started = self.driver.now
         while len(self.ends) < len(SIZES):
-            assert self.desk.now - started < 3600, "livelock"
-            self.take_in(self.desk.passes(RETRY_S))
+            assert self.driver.now - started < 3600, "livelock"
+            self.take_in(self.driver.passes(RETRY_S))
             self.let_finished_gangs_leave()
             self.place_pods()
-        return self.desk.now - started
+        return self.driver.now - started
 
     def place_pods(self) -> None:
         waiting = [uid for uid in self.world.pods if self.may_come(uid)]
         self.random.shuffle(waiting)
         for uid in waiting:
             if len(self.placed) < ROOM:
-                self.world.flight.setdefault(uid, ("passed", ""))
-                instructions = self.desk.arrives(uid)
-                self.placed[uid] = self.desk.last_call
+                self.world.flight.setdefault(uid, ("filtered", ""))
+                instructions = self.driver.arrives(uid)
+                self.placed[uid] = self.driver.last_call
                 self.take_in(instructions)
 
     def may_come(self, uid: PodUid) -> bool:
         gang = self.world.gangs[uid]
-        return uid not in self.placed and self.desk.now >= self.not_before.get(gang, 0.0)
+        return uid not in self.placed and self.driver.now >= self.not_before.get(gang, 0.0)
 
     def take_in(self, instructions: list[Instruction]) -> None:
         for instruction in instructions:
             match instruction:
                 case Verify():
-                    self.take_in(self.desk.verified(instruction))
+                    self.take_in(self.driver.verified(instruction))
                 case Bind(orders):
                     for order in orders:
-                        self.take_in(self.desk.settled(order.uid))
+                        self.take_in(self.driver.settled(order.uid))
                         self.world.change_pod(order.uid, status=Status.RUNNING, node=order.node)
-                        self.ends[self.world.gangs[order.uid]] = self.desk.now + RUN_S
+                        self.ends[self.world.gangs[order.uid]] = self.driver.now + RUN_S
                 case BackOff(gang, span_s):
-                    self.not_before[gang] = self.desk.now + span_s
+                    self.not_before[gang] = self.driver.now + span_s
                 case Answer(id, error) if error:
                     self.placed = {uid: call for uid, call in self.placed.items() if call != id}
 
     def let_finished_gangs_leave(self) -> None:
         for gang, end in self.ends.items():
-            if end <= self.desk.now:
+            if end <= self.driver.now:
                 for pod in list(self.world.pods_of(gang)):
                     self.world.remove_pod(pod.uid)
                     self.placed.pop(pod.uid, None)

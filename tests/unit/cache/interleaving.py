@@ -1,4 +1,4 @@
-"""Forces another thread in between any two steps of ours: no luck is needed to meet a race."""
+"""Runs another thread between any two steps of the extender, so that a race is met without luck."""
 
 from __future__ import annotations
 
@@ -14,25 +14,25 @@ from typing import Any
 import extender
 
 _OURS = str(Path(extender.__file__).parent)
-#: Whoever has not acted by then waits for a lock that the reader holds, and acts later.
+#: An actor that has not acted by then waits for a lock of the reader, and acts later.
 _BLOCKED_S = 0.02
-#: So long is waited at every step until then.
+#: The wait at every step until then.
 _STILL_BLOCKED_S = 0.0002
 
 
 class Between:
-    """Lets a thread of its own *act* before every step of ours that the calling thread runs."""
+    """Lets its own thread *act* before every step of the extender that the calling thread runs."""
 
     def __init__(self, act: Callable[[], object], within: str = "") -> None:
-        """Of our files only those count whose path has *within* in it."""
+        """Only files of the extender whose path contains *within* count."""
         self._act = act
         self._within = within
         self._turns: SimpleQueue[bool] = SimpleQueue()
         self._done = threading.Semaphore(0)
-        #: A turn is still to be taken, because the actor waits for a lock.
+        #: The actor still has to act, because it waits for a lock.
         self._is_owed = False
         self.failures: list[BaseException] = []
-        #: How often somebody came in between.
+        #: How often the actor acted.
         self.times = 0
         self._thread = threading.Thread(target=self._run, daemon=True)
 
@@ -62,7 +62,7 @@ class Between:
 
     @contextmanager
     def every_step(self) -> Iterator[None]:
-        """Do so while the block runs; what the actor raised is raised at the end."""
+        """Act while the block runs. An exception of the actor is raised at the end."""
         before = sys.gettrace()
         self._thread.start()
         sys.settrace(self._trace)
@@ -72,7 +72,7 @@ class Between:
             sys.settrace(before)
             self._turns.put(False)
             self._thread.join(timeout=10)
-        # On a machine that stood still it may have had its turn and taken it after our last step.
+        # After a stall of the machine the actor may have acted after the last step.
         self.times += self._is_owed and self._done.acquire(blocking=False)
         if self.failures:
             raise self.failures[0]
@@ -80,8 +80,8 @@ class Between:
 
 @contextmanager
 def between_steps(act: Callable[[], object], within: str = "") -> Iterator[Between]:
-    """Let another thread *act* between any two steps of ours, as the interpreter counts them."""
+    """Let another thread *act* between any two steps of the extender, as the interpreter counts."""
     between = Between(act, within)
     with between.every_step():
         yield between
-    assert between.times, "nobody came in between"
+    assert between.times, "the actor never acted"

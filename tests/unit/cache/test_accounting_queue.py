@@ -1,4 +1,4 @@
-"""Whoever has a node counts in a queue, whatever its tenant writes or deletes later."""
+"""A running gang counts in a queue, whatever its tenant writes or deletes later."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""PodDisruptionBudgets as gangs of pods that name no group, by the setting of that name."""
+"""PodDisruptionBudgets as gangs of pods that name no PodGroup, with the setting for it."""
 
 from __future__ import annotations
 
@@ -185,7 +185,7 @@ def test_a_gang_whose_pods_are_gone_is_gone() -> None:
 
 
 def test_a_running_gang_counts_in_its_queue_whatever_happens_to_its_budget() -> None:
-    """Whoever runs counts in the queue in which it was started, whatever becomes of its budget."""
+    """A running gang counts in the queue in which it started, whatever happens to its budget."""
     running = [single(f"w{n}", on="n1", queue="small", started_in="small") for n in range(3)]
     made = cluster(node("n1"), Namespace(name="a"), Queue(name="small"), budget(), *running)
 
@@ -227,7 +227,7 @@ def of_app(name: str, app: str = "web", **rest: Any) -> DisruptionBudget:
 
 
 def looks(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Every time a budget is held against a pod."""
+    """Every comparison of a budget with a pod."""
     seen: list[str] = []
 
     def look(*asked: Any) -> bool:
@@ -241,7 +241,7 @@ def looks(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 def test_a_budget_is_compared_only_with_pods_that_it_may_select(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Each held all pods of the namespace against all its budgets, under the lock."""
+    """Each event compared all pods of the namespace with all its budgets, under the lock."""
     made, seen = cluster(*(single(f"p{n}", f"app{n}") for n in range(60))), looks(monkeypatch)
     for number in range(60):
         made.apply(Upsert(of_app(f"b{number}", f"app{number}")))
@@ -270,7 +270,7 @@ def test_a_pod_with_too_many_candidate_budgets_waits_until_there_are_fewer() -> 
     before = gangs(made)
     assert set(before) == {"a/poddisruptionbudget:b63", "a/pod:d0"}
 
-    # It selects nobody: that it has to be looked at is enough, whoever came first.
+    # It selects no pod. That it has to be compared is enough, in any order of arrival.
     one_more = of_app("more", also=(Requirement("x", "Exists"),))
     made.apply(Upsert(one_more))
     crowded, afresh = gangs(made), gangs(cluster(one_more, *budgets, web, other))

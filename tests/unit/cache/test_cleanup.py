@@ -1,4 +1,4 @@
-"""What is gone is not kept: names come from others, and there is no end to them."""
+"""State of deleted objects is removed: tenants choose the names, and may choose ever new ones."""
 
 from __future__ import annotations
 
@@ -41,17 +41,17 @@ def test_a_namespace_whose_last_budget_is_deleted_is_forgotten() -> None:
 def test_roles_that_a_gang_no_longer_has_are_forgotten() -> None:
     made = cache(node("n"), pod_group())
     for number in range(5):
-        seat = {"on": "n", "status": Status.RUNNING, "started_in": f"q{number}"}
-        made.apply(Upsert(seen("w-0", role=f"role-{number}", **seat)))
+        scheduled = {"on": "n", "status": Status.RUNNING, "started_in": f"q{number}"}
+        made.apply(Upsert(seen("w-0", role=f"role-{number}", **scheduled)))
 
-    roster = made._pods.members(GANG)
-    assert roster is not None
-    assert (roster._by_role, roster._started) == ({"role-4": 1}, {"q4": 1})
-    assert roster.started_in == "q4"
+    members = made._pods.members(GANG)
+    assert members is not None
+    assert (members._by_role, members._started) == ({"role-4": 1}, {"q4": 1})
+    assert members.started_in == "q4"
 
 
 def test_a_standby_forgets_gangs_that_were_created_and_deleted() -> None:
-    """It asks for no snapshot, which forgets them where plans are made."""
+    """It takes no snapshots. On a leader, they remove such gangs."""
     made = cache(node("n"), pod_group(), seen("w-0"))
     for number in range(3_000):
         made.apply(Upsert(seen(f"p-{number}", "")))

@@ -386,13 +386,13 @@ def test_scheduled_members_are_counted_by_role() -> None:
 
     assert made.scheduled_in_role(GANG, "launcher") == 1
     assert made.scheduled_in_role(GANG, "worker") == 2
-    assert made.scheduled_in_role(GANG, "nobody") == 0
+    assert made.scheduled_in_role(GANG, "unknown") == 0
 
 
 def test_scheduled_members_are_counted_by_role_without_reading_every_reservation(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Filter asks for each role of a gang, of which thousands may be on their way."""
+    """Filter asks for each role of a gang, of which thousands of members may be in flight."""
     made = cache(pod_group(), seen("w-0", role="worker", on="n"))
     inflight = made.reservations
     for name in ("w-1", "w-2", "w-3"):

@@ -1,7 +1,7 @@
-"""However the news of a history arrives, the mirror ends up as a fresh list of its outcome.
+"""In whatever order the events of a history arrive, the cache ends as after a fresh list.
 
-Histories are long, because the mistakes of a cache hide in what it remembers, so they are made
-from a seed instead of being drawn step by step; a failing seed and its shortest length are shown.
+Histories are long, because the faults of a cache are in its state. So they are made
+from a seed instead of being drawn step by step. A failing seed and its shortest length are shown.
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ def any_quota(chance: Random) -> Item:
 def any_node(chance: Random) -> Item:
     ready, ours = chance.random() < 0.5, chance.random() < 0.7
     room = amounts(cpu=chance.randrange(1, 4), memory=16)
-    # Some nodes have what some pods ask for, and pods may be heard of first.
+    # Some nodes have what some pods request, and pods may be seen before their nodes.
     offers = Resources({**room, "pods": 110, "gpu": chance.randrange(3)})
     return node(chance.choice(NODES), allocatable=offers, ready=ready, managed=ours)
 
@@ -127,7 +127,7 @@ def dialect_of(item: Item) -> str:
 
 @dataclass
 class History:
-    """What really happened, and how much of it each watch has told."""
+    """What really happened, and how much of it each watch has delivered."""
 
     events: dict[Kind, list[Upsert | Delete]] = field(
         default_factory=lambda: {kind: [] for kind in Kind}
@@ -163,7 +163,7 @@ def tell_some(history: History, cluster: Cluster, kind: Kind, number: int) -> No
 
 
 def reconnect(history: History, cluster: Cluster, kind: Kind, number: int) -> None:
-    """The watch broke and is resumed from an earlier moment: some is told again, in order."""
+    """The watch broke and is resumed from an earlier moment: some events are repeated, in order."""
     begin = max(0, history.told[kind] - number)
     for change in history.events[kind][begin : history.told[kind]]:
         cluster.apply(change)
@@ -187,7 +187,7 @@ def relist_with_changes(history: History, cluster: Cluster, kind: Kind, number: 
 
 
 def relist_in_vain(history: History, cluster: Cluster, kind: Kind, number: int) -> None:
-    """A list that breaks off; nothing can be told but another list."""
+    """A list that breaks off. Only another list can follow."""
 
     def pages() -> Any:
         yield from history.world(kind, len(history.events[kind]))[:number]
@@ -200,12 +200,12 @@ def relist_in_vain(history: History, cluster: Cluster, kind: Kind, number: int) 
 
 
 def look(history: History, cluster: Cluster, kind: Kind, number: int) -> None:
-    """Somebody plans."""
+    """The planner takes a snapshot."""
     cluster.snapshot(NOW)
 
 
 def promise(history: History, cluster: Cluster, kind: Kind, number: int) -> None:
-    """Something is in flight meanwhile."""
+    """A reservation is made meanwhile."""
     name = PODS[number % len(PODS)]
     stage = list(Stage)[number % 5]
     uid = PodUid(f"a-{name}")
@@ -251,13 +251,13 @@ def as_figures(snapshot: Snapshot) -> dict[str, Any]:
 
 
 def as_known(cluster: Cluster) -> dict[str, Any]:
-    """What hooks ask of a mirror without any snapshot."""
+    """What hooks read from the cache without a snapshot."""
     limited = [name for name in "ab" if cluster.has_quotas(name)]
     return {"total": cluster.total.positive(), "foreign": cluster.foreign, "limited": limited}
 
 
 def fresh(history: History, like: Cluster, **rest: Any) -> Cluster:
-    """A mirror that has heard nothing but one list of each kind, with the same promises."""
+    """A cache that has received one list of each kind only, with the same reservations."""
     made = Cluster(VirtualClock(), **rest)
     for kind in Kind:
         made.replace(kind, history.world(kind, len(history.events[kind])))

@@ -1,4 +1,4 @@
-"""Exempt pods in the plan's eyes: they use what they use, and ask for nothing."""
+"""Exempt pods in a plan: they use capacity and request none."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the pods of one gang say together, whatever each of them says."""
+"""The counts of all pods of one gang, whatever each pod says."""
 
 from __future__ import annotations
 
@@ -16,27 +16,27 @@ from tests.builders import member_of, pod
 STATUSES = (Status.PENDING, Status.RUNNING, Status.SUCCEEDED, Status.RELEASING)
 
 
-class Told(str):
+class ComparedName(str):
     """A name that counts how often it is compared."""
 
     __slots__ = ()
     compared = 0
 
     def __lt__(self, other: str) -> bool:
-        Told.compared += 1
+        ComparedName.compared += 1
         return str.__lt__(self, other)
 
     def __gt__(self, other: str) -> bool:
-        Told.compared += 1
+        ComparedName.compared += 1
         return str.__gt__(self, other)
 
 
-def each_another(number: int) -> list[tuple[Pod, Membership]]:
+def all_different(number: int) -> list[tuple[Pod, Membership]]:
     """Pods of one gang that agree on nothing."""
     return [
         (
-            pod(f"p{each}", on="n1", started_in=Told(f"s{each:05}")),
-            member_of(min_member=each + 1, queue=Told(f"q{each:05}")),
+            pod(f"p{each}", on="n1", started_in=ComparedName(f"s{each:05}")),
+            member_of(min_member=each + 1, queue=ComparedName(f"q{each:05}")),
         )
         for each in range(number)
     ]
@@ -46,20 +46,20 @@ def each_another(number: int) -> list[tuple[Pod, Membership]]:
 def test_a_member_of_a_gang_whose_pods_all_disagree_is_added_without_reading_all_members(
     order: int,
 ) -> None:
-    """Under the lock of the mirror: eight thousand of them took seven seconds to list."""
-    pods, roster = each_another(1000), GangMembers()
-    Told.compared = 0
+    """It happens under the lock of the cache: a list of eight thousand took seven seconds."""
+    pods, counts = all_different(1000), GangMembers()
+    ComparedName.compared = 0
 
     for each in pods:
-        roster.put(*each)
+        counts.put(*each)
     for each in pods[::order]:
-        roster.drop(*each)
+        counts.drop(*each)
 
-    assert Told.compared < 100 * len(pods)
+    assert ComparedName.compared < 100 * len(pods)
 
 
-def said(members: dict[str, tuple[Pod, Membership]]) -> tuple[Any, ...]:
-    """What a roster is to say of *members*, found by looking at all of them."""
+def expected(members: dict[str, tuple[Pod, Membership]]) -> tuple[Any, ...]:
+    """The expected counts of *members*, computed from all of them."""
     pods, memberships = [each for each, _ in members.values()], [m for _, m in members.values()]
     size = max((each.min_member or 0 for each in memberships), default=0)
     named = any(each.named for each in memberships)
@@ -74,7 +74,7 @@ def said(members: dict[str, tuple[Pod, Membership]]) -> tuple[Any, ...]:
 
 @pytest.mark.parametrize("seed", range(5))
 def test_the_incremental_counts_equal_a_count_of_all_members(seed: int) -> None:
-    random, roster = Random(seed), GangMembers()
+    random, counts = Random(seed), GangMembers()
     members: dict[str, tuple[Pod, Membership]] = {}
 
     def anything(name: str) -> Pod:
@@ -92,13 +92,13 @@ def test_the_incremental_counts_equal_a_count_of_all_members(seed: int) -> None:
                 queue=random.choice(["", "x", "y", "z"]),
             )
             members[f"p{turn}"] = (anything(f"p{turn}"), membership)
-            roster.put(*members[f"p{turn}"])
+            counts.put(*members[f"p{turn}"])
         elif kind < 0.6:
             old, membership = members[known]
             members[known] = (anything(known), membership)
-            roster.update(old, members[known][0])
+            counts.update(old, members[known][0])
         else:
-            roster.drop(*members.pop(known))
-        made = roster.implicit and (roster.implicit.min_member, roster.implicit.queue)
+            counts.drop(*members.pop(known))
+        made = counts.implicit and (counts.implicit.min_member, counts.implicit.queue)
 
-        assert (made, roster.is_named, roster.is_native, roster.started_in) == said(members)
+        assert (made, counts.is_named, counts.is_native, counts.started_in) == expected(members)

@@ -142,7 +142,7 @@ def test_a_resource_that_gets_its_column_back_is_counted_as_before() -> None:
     shape = Shape(amounts(cpu=1, **{GPU: 1}))
     rooms.put(node("good", allocatable=amounts(cpu=1, **{GPU: 8})))
     rooms.add_pod("good", shape, releasing=False)
-    rooms.put(node("good"))  # its driver is away for a while
+    rooms.put(node("good"))  # its driver is gone for a while
     for name in ("m", "n"):
         odd = {f"{name}.io/{number}": 1 for number in range(64)}
         rooms.put(node(name, allocatable=amounts(cpu=1, **odd)))

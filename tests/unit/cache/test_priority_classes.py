@@ -1,4 +1,4 @@
-"""Nobody gets a priority by writing its name: which classes count for a namespace's gangs."""
+"""Which priority classes count for the gangs of a namespace: naming a class is not enough."""
 
 from __future__ import annotations
 
@@ -94,11 +94,11 @@ def test_an_unlisted_class_counts_no_higher_than_the_priority_of_the_pods() -> N
     [
         pytest.param((900, 900), 900, id="all have it"),
         pytest.param((0, 900), 10, id="one has it, and the gang needs two"),
-        pytest.param((0, 900, 0, 900), 900, id="as many as it needs have it"),
+        pytest.param((0, 900, 0, 900), 900, id="the minimum has it"),
         pytest.param((500, 40), 40, id="they have less"),
-        pytest.param((5000, 5000), 900, id="they have more, and the group asks for less"),
-        pytest.param((-5, -7), 10, id="less than those have who ask for nothing"),
-        pytest.param((), 900, id="there is none yet, and nobody to make leave for"),
+        pytest.param((5000, 5000), 900, id="they have more than the group"),
+        pytest.param((-5, -7), 10, id="less than pods without a class"),
+        pytest.param((), 900, id="there is no pod yet"),
     ],
 )
 def test_a_gang_has_the_priority_that_the_api_server_admitted_for_its_pods(
@@ -196,12 +196,12 @@ def test_the_list_also_applies_to_gangs_that_have_the_priority_of_their_pods() -
     "one",
     [
         pytest.param({"gated": True}, id="a gate keeps it"),
-        pytest.param({"priority_class": "system-cluster-critical"}, id="it waits for nobody"),
-        pytest.param({"exempt": True}, id="its namespace waits for nobody"),
+        pytest.param({"priority_class": "system-cluster-critical"}, id="it is critical"),
+        pytest.param({"exempt": True}, id="its namespace is exempt"),
         pytest.param({"status": Status.SUCCEEDED, "on": "n1"}, id="it has succeeded"),
         pytest.param({"status": Status.FAILED}, id="it has failed"),
         pytest.param({"status": Status.RELEASING, "on": "n1"}, id="it is leaving"),
-        pytest.param({"status": Status.UNKNOWN, "on": "n1"}, id="nobody hears of it"),
+        pytest.param({"status": Status.UNKNOWN, "on": "n1"}, id="its state is unknown"),
     ],
 )
 def test_a_pod_that_cannot_start_gives_its_gang_no_priority(
@@ -252,37 +252,37 @@ def test_a_system_class_of_the_pods_counts_where_administrators_list_it_alone(
     one = seen("w-0", priority=2_000_000_000, priority_class=CLASSES[0].name)
     made = cache(*CLASSES, namespace, pod_group(dialect=COSCHEDULING), one)
 
-    # It waits for nobody in both, so nobody has to hear why it counts for less.
+    # In both cases the pod does not wait, so no message says why its class counts for less.
     assert (gang_of(made).priority, gang_of(made).remark) == (counts, "")
 
 
-class Watched(Pod):
-    """Counts how often anybody asks for anything of it."""
+class ReadCounter(Pod):
+    """Counts how often its attributes are read."""
 
     __slots__ = ()
     looks: ClassVar[int] = 0
 
     def __getattribute__(self, name: str) -> Any:
-        Watched.looks += 1
+        ReadCounter.looks += 1
         return super().__getattribute__(name)
 
 
-def looks_at(size: int) -> int:
+def reads_of(size: int) -> int:
     members = [
-        Watched(uid=uid(f"w-{n}"), namespace="a", name=f"w-{n}", shape=ONE_CPU, priority=n % 7)
+        ReadCounter(uid=uid(f"w-{n}"), namespace="a", name=f"w-{n}", shape=ONE_CPU, priority=n % 7)
         for n in range(size)
     ]
     policy = QueueResolver(
         QueuePolicy(),
         *(ObjectStore[Any](lambda *_: None) for _ in ("queues", "namespaces", "classes")),
     )
-    before = Watched.looks
+    before = ReadCounter.looks
     assert policy.rank(pod_group(min_member=size, dialect=COSCHEDULING), members).value == 0
-    return Watched.looks - before
+    return ReadCounter.looks - before
 
 
 def test_the_cost_of_the_priority_is_linear_in_the_number_of_members() -> None:
-    assert looks_at(400) <= 2 * looks_at(200)
+    assert reads_of(400) <= 2 * reads_of(200)
 
 
 def test_without_a_list_the_priority_that_the_api_server_set_counts() -> None:

@@ -1,4 +1,4 @@
-"""Readers without a lock: what they see may be a moment old, but never errs on the bad side."""
+"""Readers without a lock may see an older state, but never an error that is unsafe."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ def _threads_take_turns_often() -> Iterator[None]:
 
 
 @contextmanager
-def all_the_while(act: Callable[[], None]) -> Iterator[None]:
-    """Repeat *act* in another thread; what it raises is raised here."""
+def concurrently(act: Callable[[], None]) -> Iterator[None]:
+    """Repeat *act* in another thread. Its exception is raised here."""
     done = threading.Event()
     failures: list[BaseException] = []
 
@@ -62,7 +62,7 @@ def test_a_pod_that_is_being_bound_is_always_counted_on_its_node() -> None:
         assert room.amount("cpu") <= most
 
     made.reservations.reserve(pod("w-1"), GANG, "n", 0.0, stage=Stage.WAITING)
-    with all_the_while(look):
+    with concurrently(look):
         for number in range(ROUNDS):
             # One of the two is on the node at any time, in one state or another.
             this, other = f"w-{number % 2}", f"w-{1 - number % 2}"
@@ -79,7 +79,7 @@ def test_a_bound_pod_is_never_counted_as_two_scheduled_members() -> None:
     def look() -> None:
         assert made.scheduled(GANG) <= 1
 
-    with all_the_while(look):
+    with concurrently(look):
         for _ in range(ROUNDS):
             made.reservations.reserve(pod("w-0"), GANG, "n", 0.0, stage=Stage.BOUND)
             made.apply(Upsert(seen("w-0", on="n", status=Status.BOUND)))
@@ -95,7 +95,7 @@ def test_snapshots_are_consistent_during_concurrent_changes() -> None:
         placed = [each for each in snapshot.gangs[GANG].pods if each.node]
         assert snapshot.nodes.used[0, 2] == len(placed)
 
-    with all_the_while(look):
+    with concurrently(look):
         for number in range(ROUNDS):
             name = f"w-{number % 4}"
             made.reservations.reserve(pod(name), GANG, "n", 0.0)
@@ -115,7 +115,7 @@ def test_rows_and_columns_may_grow_during_a_read() -> None:
         assert room is not None
         assert room.amount("cpu") == 4000
 
-    with all_the_while(look):
+    with concurrently(look):
         for number in range(300):
             room = Resources({"cpu": 1000, f"resource-{number}": 1})
             made.apply(Upsert(node(f"m{number}", allocatable=room)))

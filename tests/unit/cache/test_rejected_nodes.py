@@ -1,4 +1,4 @@
-"""What kube-scheduler would not have is left alone for a while, and then tried again."""
+"""A node that kube-scheduler rejects is not used for a while, and then tried again."""
 
 from __future__ import annotations
 
@@ -15,41 +15,41 @@ OTHER = GangKey("a/other")
 
 def test_a_rejected_node_is_forgotten_after_a_while() -> None:
     clock = VirtualClock()
-    misfits = RejectedNodes(clock.monotonic)
-    misfits.note(GANG, "n1", 30.0)
-    misfits.note(GANG, "n2", 300.0)
-    assert misfits.by_gang() == {GANG: {"n1", "n2"}}
+    rejected = RejectedNodes(clock.monotonic)
+    rejected.note(GANG, "n1", 30.0)
+    rejected.note(GANG, "n2", 300.0)
+    assert rejected.by_gang() == {GANG: {"n1", "n2"}}
 
     clock.advance(31)
-    assert misfits.by_gang() == {GANG: {"n2"}}
+    assert rejected.by_gang() == {GANG: {"n2"}}
 
     clock.advance(300)
-    assert misfits.by_gang() == {}
+    assert rejected.by_gang() == {}
 
 
 def test_a_whole_gang_is_recorded_without_reading_all_others(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """It happens in the event loop: with some gangs of a thousand it took seconds each time."""
-    misfits, nodes = (
+    rejected, nodes = (
         RejectedNodes(VirtualClock().monotonic),
         [f"n{number}" for number in range(1000)],
     )
     looks: list[int] = []
     expire = RejectedNodes._expire
     monkeypatch.setattr(RejectedNodes, "_expire", lambda self: (looks.append(1), expire(self)))
-    misfits.note(OTHER, "n1", 30.0)
+    rejected.note(OTHER, "n1", 30.0)
 
-    misfits.note_all(GANG, nodes, 300.0)
+    rejected.note_all(GANG, nodes, 300.0)
 
-    assert misfits.of(GANG) == set(nodes)
-    assert misfits.of(OTHER) == {"n1"}
+    assert rejected.of(GANG) == set(nodes)
+    assert rejected.of(OTHER) == {"n1"}
     assert not looks
-    assert misfits.by_gang() == {OTHER: {"n1"}, GANG: set(nodes)}
+    assert rejected.by_gang() == {OTHER: {"n1"}, GANG: set(nodes)}
 
 
-class Asked(str):
-    """The key of a gang that counts how often it is held against another."""
+class ComparedKey(str):
+    """The key of a gang that counts how often it is compared."""
 
     __slots__ = ("times",)
     __hash__ = str.__hash__
@@ -60,15 +60,15 @@ class Asked(str):
 
 
 def test_a_gang_is_forgotten_without_reading_all_others() -> None:
-    """It happens under the lock of the mirror, whenever a gang ends."""
-    misfits = RejectedNodes(VirtualClock().monotonic)
+    """It happens under the lock of the cache, whenever a gang ends."""
+    rejected = RejectedNodes(VirtualClock().monotonic)
     for number in range(1000):
-        misfits.note(GangKey(f"a/g{number}"), "n1", 30.0)
-    gone = Asked("a/g500")
+        rejected.note(GangKey(f"a/g{number}"), "n1", 30.0)
+    gone = ComparedKey("a/g500")
 
-    misfits.forget(GangKey(gone))
+    rejected.forget(GangKey(gone))
 
-    assert len(misfits.by_gang()) == 999
+    assert len(rejected.by_gang()) == 999
     assert gone.times < 10
 
 
@@ -76,13 +76,13 @@ def test_a_namespace_with_many_rejected_nodes_displaces_no_other(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("extender.cache.gang_history.MAX_PAIRS", 100)
-    misfits, theirs = RejectedNodes(VirtualClock().monotonic), GangKey("b/victim")
-    misfits.note_all(theirs, [f"n{number}" for number in range(30)], 300.0)
+    rejected, theirs = RejectedNodes(VirtualClock().monotonic), GangKey("b/victim")
+    rejected.note_all(theirs, [f"n{number}" for number in range(30)], 300.0)
     for number in range(200):
-        misfits.note(GangKey(f"a/g{number}"), f"n{number}", 300.0)
-    misfits.note_all(GangKey("a/large"), [f"n{number}" for number in range(40)], 300.0)
+        rejected.note(GangKey(f"a/g{number}"), f"n{number}", 300.0)
+    rejected.note_all(GangKey("a/large"), [f"n{number}" for number in range(40)], 300.0)
 
-    found = misfits.by_gang()
+    found = rejected.by_gang()
 
     assert len(found.pop(theirs)) == 30
     assert sum(map(len, found.values())) == 70
@@ -93,10 +93,10 @@ def test_one_gang_has_no_more_rejected_nodes_than_all_may_have(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("extender.cache.gang_history.MAX_PAIRS", 100)
-    misfits = RejectedNodes(VirtualClock().monotonic)
-    misfits.note_all(GANG, [f"n{number}" for number in range(150)], 300.0)
+    rejected = RejectedNodes(VirtualClock().monotonic)
+    rejected.note_all(GANG, [f"n{number}" for number in range(150)], 300.0)
 
-    assert misfits.of(GANG) == {f"n{number}" for number in range(50, 150)}
+    assert rejected.of(GANG) == {f"n{number}" for number in range(50, 150)}
 
 
 def test_released_and_expired_entries_leave_space_for_others(
@@ -104,59 +104,59 @@ def test_released_and_expired_entries_leave_space_for_others(
 ) -> None:
     monkeypatch.setattr("extender.cache.gang_history.MAX_PAIRS", 2)
     clock = VirtualClock()
-    misfits = RejectedNodes(clock.monotonic)
-    misfits.note(GANG, "n1", 30.0)
-    misfits.note(OTHER, "n1", 300.0)
-    misfits.forget(OTHER)
-    misfits.note(OTHER, "n2", 300.0)
+    rejected = RejectedNodes(clock.monotonic)
+    rejected.note(GANG, "n1", 30.0)
+    rejected.note(OTHER, "n1", 300.0)
+    rejected.forget(OTHER)
+    rejected.note(OTHER, "n2", 300.0)
     clock.advance(31)
-    assert misfits.by_gang() == {OTHER: {"n2"}}
+    assert rejected.by_gang() == {OTHER: {"n2"}}
 
-    misfits.note(OTHER, "n3", 300.0)
+    rejected.note(OTHER, "n3", 300.0)
 
-    assert misfits.by_gang() == {OTHER: {"n2", "n3"}}
+    assert rejected.by_gang() == {OTHER: {"n2", "n3"}}
 
 
 def test_a_snapshot_excludes_the_rejected_node_for_that_gang_alone() -> None:
-    mirror = cache(node("n1"), pod_group(), seen("p0"), pod_group("other"), seen("q0", "other"))
-    mirror.rejected_nodes.note(GANG, "n1", 30.0)
+    cluster = cache(node("n1"), pod_group(), seen("p0"), pod_group("other"), seen("q0", "other"))
+    cluster.rejected_nodes.note(GANG, "n1", 30.0)
 
-    shown = mirror.snapshot(NOW)
+    shown = cluster.snapshot(NOW)
 
     (mine,), (theirs,) = shown.gangs[GANG].pods, shown.gangs[OTHER].pods
     assert shown.rejected_nodes == {mine.shape: {"n1"}}
     assert theirs.shape not in shown.rejected_nodes
-    assert mirror.snapshot(NOW).gangs[GANG].pods[0].shape is mine.shape
+    assert cluster.snapshot(NOW).gangs[GANG].pods[0].shape is mine.shape
 
 
 def test_after_the_expiry_the_pods_of_the_gang_have_their_common_shape_again() -> None:
     clock = VirtualClock()
-    mirror = cache(node("n1"), pod_group(), seen("p0"), clock=clock)
-    before = mirror.snapshot(NOW).gangs[GANG].pods[0].shape
-    mirror.rejected_nodes.note(GANG, "n1", 30.0)
-    assert mirror.snapshot(NOW).gangs[GANG].pods[0].shape is not before
+    cluster = cache(node("n1"), pod_group(), seen("p0"), clock=clock)
+    before = cluster.snapshot(NOW).gangs[GANG].pods[0].shape
+    cluster.rejected_nodes.note(GANG, "n1", 30.0)
+    assert cluster.snapshot(NOW).gangs[GANG].pods[0].shape is not before
 
     clock.advance(31)
 
-    shown = mirror.snapshot(NOW)
+    shown = cluster.snapshot(NOW)
     assert shown.rejected_nodes == {}
     assert shown.gangs[GANG].pods[0].shape is before
 
 
 def test_the_rejected_nodes_of_a_deleted_gang_are_forgotten() -> None:
     for gone in (Delete(Kind.POD, uid("p0")), Delete(Kind.GROUP, GANG, VOLCANO)):
-        mirror = cache(node("n1"), pod_group(), seen("p0"))
-        mirror.rejected_nodes.note(GANG, "n1", 30.0)
+        cluster = cache(node("n1"), pod_group(), seen("p0"))
+        cluster.rejected_nodes.note(GANG, "n1", 30.0)
 
-        mirror.apply(gone)
+        cluster.apply(gone)
 
-        assert mirror.rejected_nodes.by_gang() == {}
+        assert cluster.rejected_nodes.by_gang() == {}
 
 
 def test_a_recreated_group_begins_without_rejected_nodes() -> None:
-    mirror = cache(node("n1"), pod_group(uid="first"), seen("p0"))
-    mirror.rejected_nodes.note(GANG, "n1", 30.0)
+    cluster = cache(node("n1"), pod_group(uid="first"), seen("p0"))
+    cluster.rejected_nodes.note(GANG, "n1", 30.0)
 
-    mirror.apply(Upsert(pod_group(uid="second")))
+    cluster.apply(Upsert(pod_group(uid="second")))
 
-    assert mirror.rejected_nodes.by_gang() == {}
+    assert cluster.rejected_nodes.by_gang() == {}

@@ -14,7 +14,7 @@ OTHER = GangKey("a/other")
 
 
 def alone(clock: VirtualClock | None = None) -> ReservationTable:
-    """Promises in a cluster nobody has told us of."""
+    """A reservation table with an empty cluster."""
     return cache(clock=clock or VirtualClock()).reservations
 
 

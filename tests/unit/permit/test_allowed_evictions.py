@@ -1,4 +1,4 @@
-"""Nobody counts on a member whom kube-scheduler was allowed to evict until it is seen if it did.
+"""A member that kube-scheduler may evict does not count until the result of the eviction is seen.
 
 It evicts in the background. A gang that started with such a member would lose it at once, and stand
 below its minimum.
@@ -22,8 +22,8 @@ from .world import a_gang_of, bound_uids
 BOSS = Membership(key=GangKey("team/boss"), named=False)
 
 
-def asks(scene: Scene, **victims: str) -> None:
-    """Let an urgent pod ask for the *victims* on nodes, and get them."""
+def may_evict(scene: Scene, **victims: str) -> None:
+    """Let an urgent pod ask for the *victims* on nodes, and allow their eviction."""
     chosen = {node.replace("_", "-"): [uid] for node, uid in victims.items()}
     assert scene.gate.preempt(pod("boss", priority=10), BOSS, chosen) == chosen
 
@@ -34,28 +34,28 @@ def scene() -> Scene:
     scene.show_group(min_member=2)
     for uid in ("w-0", "w-1"):
         scene.show(pod(uid))
-        scene.give_ticket(uid)
+        scene.reserve(uid)
     return scene
 
 
 def test_a_gang_does_not_start_with_a_member_that_may_be_evicted_since_the_live_read_began(
     scene: Scene,
 ) -> None:
-    calls = [Call(scene.barrier, uid) for uid in ("w-0", "w-1")]
-    asks(scene, n_1="w-0")
+    calls = [Call(scene.runner, uid) for uid in ("w-0", "w-1")]
+    may_evict(scene, n_1="w-0")
     scene.reader.confirm()
 
     assert scene.binder.batches == []
     assert calls[0].result(0) == Cause.POD_PREEMPTED.text(GANG)
-    assert not calls[1].done(), "the other waits for whoever comes in its place"
+    assert not calls[1].done(), "the other waits for a replacement"
 
 
 def test_a_gang_does_not_start_with_a_member_that_may_be_evicted_before_the_last_comes(
     scene: Scene,
 ) -> None:
-    first = Call(scene.barrier, "w-0")
-    asks(scene, n_1="w-0")
-    Call(scene.barrier, "w-1")
+    first = Call(scene.runner, "w-0")
+    may_evict(scene, n_1="w-0")
+    Call(scene.runner, "w-1")
     scene.reader.confirm()
 
     assert scene.binder.batches == []
@@ -65,19 +65,19 @@ def test_a_gang_does_not_start_with_a_member_that_may_be_evicted_before_the_last
 def test_a_gang_does_not_start_with_a_member_that_may_be_evicted_before_its_bind(
     scene: Scene,
 ) -> None:
-    asks(scene, n_1="w-0")
+    may_evict(scene, n_1="w-0")
 
-    assert Call(scene.barrier, "w-0").result(0) == Cause.POD_PREEMPTED.text(GANG)
+    assert Call(scene.runner, "w-0").result(0) == Cause.POD_PREEMPTED.text(GANG)
 
 
 def test_a_gang_starts_when_kube_scheduler_chose_another_node_for_the_eviction(
     scene: Scene,
 ) -> None:
     scene.show(pod("other", node="n-2", status=Status.RUNNING), BOSS)
-    asks(scene, n_1="w-0", n_2="other")
+    may_evict(scene, n_1="w-0", n_2="other")
     scene.show(pod("boss", nominated="n-2"), BOSS)
     for uid in ("w-0", "w-1"):
-        Call(scene.barrier, uid)
+        Call(scene.runner, uid)
     scene.reader.confirm()
 
     assert scene.binder.batches == [["w-0", "w-1"]]
@@ -86,65 +86,65 @@ def test_a_gang_starts_when_kube_scheduler_chose_another_node_for_the_eviction(
 def test_a_gang_starts_when_the_allowed_eviction_was_not_seen_for_long(
     scene: Scene,
 ) -> None:
-    asks(scene, n_1="w-0")
+    may_evict(scene, n_1="w-0")
     scene.clock.advance(SHOWN_S + 0.1)
     for uid in ("w-0", "w-1"):
-        Call(scene.barrier, uid)
+        Call(scene.runner, uid)
     scene.reader.confirm()
 
     assert scene.binder.batches == [["w-0", "w-1"]]
 
 
 def test_a_surplus_member_that_may_be_evicted_does_not_follow() -> None:
-    """It would count as a seat that may be taken from somebody else."""
-    desk = a_gang_of(3, min_member=2)
-    desk.arrives("w-0")
-    verify = desk.arrives("w-1")
-    desk.arrives("w-2")
-    desk.commits(verify)
-    desk.world.granted.add(PodUid("w-2"))
-    desk.settled("w-0")
+    """It would count as a scheduled member and might be evicted."""
+    driver = a_gang_of(3, min_member=2)
+    driver.arrives("w-0")
+    verify = driver.arrives("w-1")
+    driver.arrives("w-2")
+    driver.commits(verify)
+    driver.world.may_be_evicted.add(PodUid("w-2"))
+    driver.settled("w-0")
 
-    assert bound_uids(desk.settled("w-1")) == []
-    assert desk.cause_of(3) is Cause.POD_PREEMPTED
+    assert bound_uids(driver.settled("w-1")) == []
+    assert driver.cause_of(3) is Cause.POD_PREEMPTED
 
 
 def test_a_surplus_member_does_not_follow_members_that_may_all_be_evicted() -> None:
-    """Our watch showed them first; whoever follows would stand alone."""
-    desk = a_gang_of(3, min_member=2)
-    desk.arrives("w-0")
-    verify = desk.arrives("w-1")
-    desk.arrives("w-2")
-    desk.commits(verify)
-    desk.settled("w-0")
+    """The watch showed them first. The surplus member would run alone."""
+    driver = a_gang_of(3, min_member=2)
+    driver.arrives("w-0")
+    verify = driver.arrives("w-1")
+    driver.arrives("w-2")
+    driver.commits(verify)
+    driver.settled("w-0")
     for uid in ("w-0", "w-1"):
-        desk.world.change_pod(uid, node="n-1", status=Status.RUNNING)
-        desk.world.flight.pop(PodUid(uid))
-        desk.world.granted.add(PodUid(uid))
+        driver.world.change_pod(uid, node="n-1", status=Status.RUNNING)
+        driver.world.flight.pop(PodUid(uid))
+        driver.world.may_be_evicted.add(PodUid(uid))
 
-    assert bound_uids(desk.settled("w-1")) == []
-    assert desk.cause_of(3) is Cause.GANG_PREEMPTED
+    assert bound_uids(driver.settled("w-1")) == []
+    assert driver.cause_of(3) is Cause.GANG_PREEMPTED
 
 
 def test_a_late_member_of_a_running_gang_that_may_be_evicted_is_not_bound() -> None:
-    desk = a_gang_of(3, min_member=2)
-    desk.arrives("w-0")
-    desk.commits(desk.arrives("w-1"))
+    driver = a_gang_of(3, min_member=2)
+    driver.arrives("w-0")
+    driver.commits(driver.arrives("w-1"))
     for uid in ("w-0", "w-1"):
-        desk.settled(uid)
-    desk.world.granted.add(PodUid("w-2"))
+        driver.settled(uid)
+    driver.world.may_be_evicted.add(PodUid("w-2"))
 
-    assert bound_uids(desk.arrives("w-2")) == []
-    assert desk.cause_of(3) is Cause.POD_PREEMPTED
+    assert bound_uids(driver.arrives("w-2")) == []
+    assert driver.cause_of(3) is Cause.POD_PREEMPTED
 
 
 @pytest.fixture
 def runs(scene: Scene) -> Scene:
-    """A gang that runs whole, and one more of it that has passed filter."""
+    """A gang that runs completely, and a surplus member that filter has admitted."""
     for uid in ("w-0", "w-1"):
         scene.show(pod(uid, node="n-1", status=Status.RUNNING))
     scene.show(pod("w-2"))
-    scene.give_ticket("w-2")
+    scene.reserve("w-2")
     return scene
 
 
@@ -152,7 +152,7 @@ def test_no_member_joins_a_gang_that_may_be_evicted_as_a_whole(runs: Scene) -> N
     chosen = {"n-1": ["w-0", "w-1"]}
     assert runs.gate.preempt(pod("boss", priority=10), BOSS, chosen) == chosen
 
-    assert Call(runs.barrier, "w-2").result(0) == Cause.GANG_PREEMPTED.text(GANG)
+    assert Call(runs.runner, "w-2").result(0) == Cause.GANG_PREEMPTED.text(GANG)
     assert runs.binder.batches == []
 
 
@@ -160,7 +160,7 @@ def test_a_gang_whose_running_members_may_be_evicted_since_the_live_read_is_not_
     runs: Scene,
 ) -> None:
     runs.show_group(min_member=3)
-    last = Call(runs.barrier, "w-2")
+    last = Call(runs.runner, "w-2")
     runs.gate.preempt(pod("boss", priority=10), BOSS, {"n-1": ["w-0", "w-1"]})
     runs.reader.confirm()
 
@@ -173,9 +173,9 @@ def test_a_failed_member_does_not_complete_a_partial_gang_that_may_be_evicted(
 ) -> None:
     scene.show_group(min_member=3)
     scene.show(pod("w-2"))
-    scene.give_ticket("w-2")
+    scene.reserve("w-2")
     for uid in ("w-0", "w-1", "w-2"):
-        Call(scene.barrier, uid)
+        Call(scene.runner, uid)
     scene.reader.confirm()
     for uid in ("w-0", "w-1"):
         scene.binder.say(uid)
@@ -184,7 +184,7 @@ def test_a_failed_member_does_not_complete_a_partial_gang_that_may_be_evicted(
     chosen = {"n-1": ["w-0", "w-1"]}
     assert scene.gate.preempt(pod("boss", priority=10), BOSS, chosen) == chosen
 
-    assert Call(scene.barrier, "w-2").result(0) == Cause.GANG_PREEMPTED.text(GANG)
+    assert Call(scene.runner, "w-2").result(0) == Cause.GANG_PREEMPTED.text(GANG)
     assert scene.binder.batches == [["w-0", "w-1", "w-2"]]
 
 
@@ -198,9 +198,9 @@ def test_a_gang_without_running_members_starts_over_whatever_may_be_evicted(
     for uid in ("w-0", "w-1"):
         runs.cluster.apply(Delete(Kind.POD, uid))
     runs.show(pod("w-3"))
-    runs.give_ticket("w-3")
+    runs.reserve("w-3")
     for uid in ("w-2", "w-3"):
-        Call(runs.barrier, uid)
+        Call(runs.runner, uid)
     runs.reader.confirm()
 
     assert runs.binder.batches == [["w-2", "w-3"]]
@@ -211,14 +211,14 @@ def test_a_member_joins_a_gang_when_the_allowed_eviction_was_not_seen_for_long(
 ) -> None:
     runs.gate.preempt(pod("boss", priority=10), BOSS, {"n-1": ["w-0", "w-1"]})
     runs.clock.advance(SHOWN_S + 0.1)
-    Call(runs.barrier, "w-2")
+    Call(runs.runner, "w-2")
 
     assert runs.binder.batches == [["w-2"]]
 
 
 def test_no_member_joins_a_gang_with_pending_evictions(runs: Scene) -> None:
     runs.cluster.pending_evictions.replace({PodUid("w-0"): GANG, PodUid("w-1"): GANG})
-    Call(runs.barrier, "w-2")
+    Call(runs.runner, "w-2")
 
     assert runs.binder.batches == []
 
@@ -226,7 +226,7 @@ def test_no_member_joins_a_gang_with_pending_evictions(runs: Scene) -> None:
 def test_a_gang_does_not_start_over_with_a_pending_eviction(runs: Scene) -> None:
     runs.show(pod("w-0", node="n-1", status=Status.RELEASING))
     runs.cluster.pending_evictions.replace({PodUid("w-1"): GANG})
-    Call(runs.barrier, "w-2")
+    Call(runs.runner, "w-2")
 
     assert (runs.reader.reads, runs.binder.batches) == ([], [])
 
@@ -234,7 +234,7 @@ def test_a_gang_does_not_start_over_with_a_pending_eviction(runs: Scene) -> None
 def test_a_member_joins_a_gang_of_which_enough_members_stay(runs: Scene) -> None:
     runs.show(pod("w-3", node="n-1", status=Status.RUNNING))
     runs.cluster.pending_evictions.replace({PodUid("w-0"): GANG})
-    Call(runs.barrier, "w-2")
+    Call(runs.runner, "w-2")
 
     assert runs.binder.batches == [["w-2"]]
 
@@ -243,12 +243,12 @@ def test_an_allowed_eviction_is_counted_for_as_long_as_kube_scheduler_may_use_it
     runs: Scene,
 ) -> None:
     runs.show(pod("w-3", node="n-1", status=Status.RUNNING))
-    asks(runs, n_1="w-0")
+    may_evict(runs, n_1="w-0")
     granted = runs.cluster.pending_evictions.granted
 
     assert granted(GANG, None, frozenset()) == 1
     assert granted(GANG, "driver", frozenset()) == 0
-    assert granted(GANG, None, {PodUid("w-0")}) == 0, "whoever goes for both is gone once"
+    assert granted(GANG, None, {PodUid("w-0")}) == 0, "a pod evicted for both counts once"
     runs.clock.advance(SHOWN_S + 0.1)
     assert granted(GANG, None, frozenset()) == 0
 
@@ -259,7 +259,7 @@ def test_of_several_nodes_only_allowed_evictions_on_the_nominated_one_are_counte
 ) -> None:
     runs.show(pod("w-3", node="n-1", status=Status.RUNNING))
     runs.show(pod("other", node="n-2", status=Status.RUNNING), BOSS)
-    asks(runs, n_1="w-0", n_2="other")
+    may_evict(runs, n_1="w-0", n_2="other")
     runs.show(pod("boss", nominated=nominated), BOSS)
     runs.clock.advance(SHOWN_S + 0.1)
 

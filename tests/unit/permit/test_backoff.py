@@ -1,4 +1,4 @@
-"""How long a gang that did not assemble has to wait."""
+"""The backoff of a gang that did not assemble."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A pod sent where we count no room, a moment after we bound somebody there."""
+"""A bind to a node without capacity by the extender's count, just after another bind there."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ def member(name: str) -> Membership:
     return Membership(key=GangKey(f"team/pod:{name}"), named=False)
 
 
-class Door(Scene):
-    """A node with room for two, on which `old` runs."""
+class DelayScene(Scene):
+    """A node with capacity for two pods, on which `old` runs."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -39,105 +39,105 @@ class Door(Scene):
         self.show(single("old", node="n-1", status=Status.RUNNING), member("old"))
 
     def sends(self, name: str) -> Call:
-        """Let kube-scheduler send a pod there, whatever we count."""
+        """Let kube-scheduler bind a pod there, whatever the extender counts."""
         self.ledger.filter_results.passed(single(name), member(name))
-        return Call(self.barrier, name)
+        return Call(self.runner, name)
 
 
 @pytest.fixture
-def door() -> Door:
-    """The second place was given to `new` a moment ago."""
-    door = Door()
-    door.show(single("new"), member("new"))
-    call = door.sends("new")
-    door.binder.say("new")
+def scene() -> DelayScene:
+    """`new` was bound to the second place a moment ago."""
+    scene = DelayScene()
+    scene.show(single("new"), member("new"))
+    call = scene.sends("new")
+    scene.binder.say("new")
     assert call.result(0) == ""
-    # Our watch shows it, so no promise says any more that the place is taken.
-    door.show(single("new", node="n-1", status=Status.RUNNING), member("new"))
-    door.show(single("next"), member("next"))
-    return door
+    # The watch shows it, so it has no reservation any more.
+    scene.show(single("new", node="n-1", status=Status.RUNNING), member("new"))
+    scene.show(single("next"), member("next"))
+    return scene
 
 
 def test_a_pod_is_not_bound_where_an_unseen_pod_has_the_last_place(
-    door: Door,
+    scene: DelayScene,
 ) -> None:
-    """Our answer about `new` was lost, and kube-scheduler's watch has not shown it yet."""
-    call = door.sends("next")
+    """The answer about `new` was lost, and kube-scheduler's watch has not shown it yet."""
+    call = scene.sends("next")
     assert not call.done()
-    door.clock.advance(MOMENT_S)
+    scene.clock.advance(MOMENT_S)
 
     assert Cause.NODE_FULL.value in call.result(0)
-    assert door.binder.batches == [["new"]]
+    assert scene.binder.batches == [["new"]]
 
 
-def test_a_delayed_bind_continues_when_the_watch_shows_that_a_pod_left(door: Door) -> None:
-    """kube-scheduler's watch is before ours."""
-    call = door.sends("next")
-    door.cluster.apply(Delete(Kind.POD, "old"))
-    door.clock.advance(MOMENT_S)
-    door.binder.say("next")
+def test_a_delayed_bind_continues_when_the_watch_shows_that_a_pod_left(scene: DelayScene) -> None:
+    """kube-scheduler's watch is ahead of the extender's."""
+    call = scene.sends("next")
+    scene.cluster.apply(Delete(Kind.POD, "old"))
+    scene.clock.advance(MOMENT_S)
+    scene.binder.say("next")
 
     assert call.result(0) == ""
 
 
 def test_without_a_recent_bind_kube_schedulers_count_is_used(
-    door: Door,
+    scene: DelayScene,
 ) -> None:
-    door.clock.advance(2.1)
-    door.sends("next")
+    scene.clock.advance(2.1)
+    scene.sends("next")
 
-    assert door.binder.batches == [["new"], ["next"]]
-
-
-def test_a_pod_that_is_already_bound_there_is_answered_at_once(door: Door) -> None:
-    assert door.sends("new").result(0) == ""
+    assert scene.binder.batches == [["new"], ["next"]]
 
 
-def test_a_caller_that_disconnects_during_the_delay_gets_no_binding(door: Door) -> None:
-    door.sends("next").hang_up()
-    door.cluster.apply(Delete(Kind.POD, "old"))
-    door.clock.advance(MOMENT_S)
+def test_a_pod_that_is_already_bound_there_is_answered_at_once(scene: DelayScene) -> None:
+    assert scene.sends("new").result(0) == ""
 
-    assert door.binder.batches == [["new"]]
+
+def test_a_caller_that_disconnects_during_the_delay_gets_no_binding(scene: DelayScene) -> None:
+    scene.sends("next").hang_up()
+    scene.cluster.apply(Delete(Kind.POD, "old"))
+    scene.clock.advance(MOMENT_S)
+
+    assert scene.binder.batches == [["new"]]
 
 
 @pytest.mark.parametrize("end", ["lose_lease", "shut_down"])
-def test_a_delayed_call_is_answered_when_the_runner_closes(door: Door, end: str) -> None:
-    call = door.sends("next")
-    getattr(door.barrier, end)()
+def test_a_delayed_call_is_answered_when_the_runner_closes(scene: DelayScene, end: str) -> None:
+    call = scene.sends("next")
+    getattr(scene.runner, end)()
 
     assert call.done()
     assert "leader" in call.result(0) or "shutting down" in call.result(0)
 
 
-def test_a_repeated_call_is_delayed_with_the_first(door: Door) -> None:
-    calls = [door.sends("next"), door.sends("next")]
-    door.clock.advance(MOMENT_S)
+def test_a_repeated_call_is_delayed_with_the_first(scene: DelayScene) -> None:
+    calls = [scene.sends("next"), scene.sends("next")]
+    scene.clock.advance(MOMENT_S)
 
     assert all(Cause.NODE_FULL.value in each.result(0) for each in calls)
 
 
 def test_a_delayed_call_continues_once_when_the_lease_is_lost_during_the_check() -> None:
-    """Leading ends in another thread, at any line of the look."""
-    clock, let_in, is_lost = VirtualClock(), list[CallId](), False
+    """The lease is lost in another thread, at any line of the check."""
+    clock, released, is_lost = VirtualClock(), list[CallId](), False
 
     def look(call: Arrived) -> bool:
         if is_lost:
-            doorstep.clear()
+            delay.clear()
         return not is_lost
 
-    doorstep = BindDelay(
+    delay = BindDelay(
         look,
-        lambda call: let_in.append(call.id),
+        lambda call: released.append(call.id),
         clock,  # type: ignore[arg-type]
         clock.monotonic,
     )
     for number in (1, 2, 3):
-        doorstep.add(arrived(number))
+        delay.add(arrived(number))
     is_lost = True
     clock.advance(MOMENT_S)
 
-    assert let_in == [1, 2, 3]
+    assert released == [1, 2, 3]
 
 
 def test_one_check_is_pending_however_often_the_last_delayed_call_is_replaced() -> None:
@@ -147,16 +147,16 @@ def test_one_check_is_pending_however_often_the_last_delayed_call_is_replaced() 
         looks.append(call.id)
         return True
 
-    doorstep = BindDelay(
+    delay = BindDelay(
         look,
         lambda call: None,
         clock,  # type: ignore[arg-type]
         clock.monotonic,
     )
     for number in range(100):
-        doorstep.add(arrived(number))
-        assert doorstep.remove(CallId(number))
-    doorstep.add(arrived(100))
+        delay.add(arrived(number))
+        assert delay.remove(CallId(number))
+    delay.add(arrived(100))
     assert clock.waiting == 1
     looks.clear()
     clock.advance(MOMENT_S)

@@ -1,4 +1,4 @@
-"""The barrier's adapter to the real mirror."""
+"""The state machine with the real cache."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def pod(uid: str, **facts: object) -> Pod:
 
 
 class Scene:
-    """A barrier in front of a real mirror."""
+    """A permit runner with a real cache."""
 
     def __init__(self) -> None:
         self.clock = VirtualClock()
@@ -54,7 +54,7 @@ class Scene:
         arrivals = ArrivingGangs(self.cluster, self.ledger, self.clock, grace_s=3.0)
         self.gate = Gate(self.cluster, self.ledger, arrivals, PublishedPlan())
         self.facts = CacheFacts(self.cluster, self.ledger, self.gate)
-        self.barrier = PermitRunner(
+        self.runner = PermitRunner(
             StateMachine(self.facts, chance=lambda: 0.0),
             binder=self.binder,
             groups=self.reader,
@@ -64,7 +64,7 @@ class Scene:
             clock=self.clock,
             observer=RecordingObserver(),
         )
-        connect(self.cluster, self.ledger, self.barrier)
+        connect(self.cluster, self.ledger, self.runner)
         self.cluster.apply(Upsert(Node(name="n-1", allocatable=NOTHING)))
 
     def show(self, seen: Pod, membership: Membership = MEMBER) -> None:
@@ -81,7 +81,7 @@ class Scene:
         )
         self.cluster.apply(Upsert(group, group.dialect))
 
-    def give_ticket(self, uid: str | Pod) -> None:
+    def reserve(self, uid: str | Pod) -> None:
         holder = pod(uid) if isinstance(uid, str) else uid
         self.cluster.reservations.reserve(
             holder, GANG, "n-1", self.clock.monotonic(), stage=Stage.FILTERED
@@ -99,14 +99,14 @@ def scene() -> Scene:
     scene.show_group(min_member=2)
     for uid in ("w-0", "w-1"):
         scene.show(pod(uid))
-        scene.give_ticket(uid)
+        scene.reserve(uid)
     return scene
 
 
 def test_the_cache_shows_a_gang_waiting_binding_and_scheduled(scene):
-    first = Call(scene.barrier, "w-0")
+    first = Call(scene.runner, "w-0")
     assert scene.stage("w-0") is Stage.WAITING
-    second = Call(scene.barrier, "w-1")
+    second = Call(scene.runner, "w-1")
     scene.reader.confirm()
     assert scene.stage("w-1") is Stage.BINDING
     scene.binder.say("w-0")
@@ -119,38 +119,38 @@ def test_the_cache_shows_a_gang_waiting_binding_and_scheduled(scene):
 
 def test_a_member_whose_binding_failed_has_its_reservation_again(scene):
     for uid in ("w-0", "w-1"):
-        Call(scene.barrier, uid)
+        Call(scene.runner, uid)
     scene.reader.confirm()
     scene.binder.say("w-0")
     scene.binder.say("w-1", BindOutcome(BindResult.FAILED, "refused"))
 
     assert scene.stage("w-1") is Stage.RESERVED
-    again = Call(scene.barrier, "w-1")
+    again = Call(scene.runner, "w-1")
     assert scene.stage("w-1") is Stage.BINDING
     scene.binder.say("w-1")
     assert again.result(0) == ""
 
 
 def test_a_refusal_releases_the_capacity(scene):
-    waiting = Call(scene.barrier, "w-0")
+    waiting = Call(scene.runner, "w-0")
     waiting.hang_up()
 
     assert scene.stage("w-0") is None
 
 
 def test_a_gang_that_backs_off_keeps_no_reservation_of_members_that_never_came(scene):
-    waiting = Call(scene.barrier, "w-0")
-    scene.ledger.hook_called()  # kube-scheduler works on: a ticket would last for minutes
+    waiting = Call(scene.runner, "w-0")
+    scene.ledger.hook_called()  # kube-scheduler works on: a reservation would last for minutes
     scene.clock.advance(Timeouts().hold_s)
 
     assert waiting.result(0) == Cause.DEADLINE.text(GANG)
     assert scene.stage("w-0") is None
-    assert scene.stage("w-1") is None, "nobody of it may start before its pause is over"
+    assert scene.stage("w-1") is None, "no member may start before the backoff ends"
     assert scene.cluster.reservations.reserved_on("n-1") == NOTHING
 
 
 def test_the_cache_reports_deleted_pods(scene):
-    waiting = Call(scene.barrier, "w-0")
+    waiting = Call(scene.runner, "w-0")
     scene.cluster.apply(Delete(Kind.POD, "w-0"))
     scene.clock.advance(1)
 
@@ -158,7 +158,7 @@ def test_the_cache_reports_deleted_pods(scene):
 
 
 def test_the_cache_reports_deleted_groups(scene):
-    waiting = Call(scene.barrier, "w-0")
+    waiting = Call(scene.runner, "w-0")
     scene.cluster.apply(Delete(Kind.GROUP, GANG, "scheduling.volcano.sh"))
     scene.clock.advance()
 
@@ -166,7 +166,7 @@ def test_the_cache_reports_deleted_groups(scene):
 
 
 def test_the_cache_reports_cordoned_nodes(scene):
-    waiting = Call(scene.barrier, "w-0")
+    waiting = Call(scene.runner, "w-0")
     scene.cluster.apply(Upsert(Node(name="n-1", allocatable=NOTHING, unschedulable=True)))
     scene.clock.advance()
 
@@ -174,7 +174,7 @@ def test_the_cache_reports_cordoned_nodes(scene):
 
 
 def test_the_cache_reports_tainted_nodes(scene):
-    waiting = Call(scene.barrier, "w-0")
+    waiting = Call(scene.runner, "w-0")
     scene.cluster.apply(Upsert(Node(name="n-1", allocatable=NOTHING, taints=(Taint("leaving"),))))
     scene.clock.advance()
 
@@ -192,20 +192,20 @@ def tight(scene: Scene) -> Scene:
     for uid in ("w-0", "w-1"):
         scene.cluster.reservations.release(PodUid(uid))
         scene.show(two_cpus_each(uid))
-        scene.give_ticket(two_cpus_each(uid))
+        scene.reserve(two_cpus_each(uid))
     return scene
 
 
 def test_a_gang_that_fills_its_node_completely_is_bound(tight):
     for uid in ("w-0", "w-1"):
-        Call(tight.barrier, uid)
+        Call(tight.runner, uid)
     tight.reader.confirm()
 
     assert tight.binder.batches == [["w-0", "w-1"]]
 
 
 def test_binds_that_wait_for_a_node_that_shrinks_too_much_are_refused(tight):
-    waiting = Call(tight.barrier, "w-0")
+    waiting = Call(tight.runner, "w-0")
     tight.cluster.apply(Upsert(Node(name="n-1", allocatable=Resources({CPU: 1999}))))
     tight.clock.advance()
 
@@ -213,7 +213,7 @@ def test_binds_that_wait_for_a_node_that_shrinks_too_much_are_refused(tight):
 
 
 def test_no_gang_is_bound_to_a_node_that_another_pod_filled(tight):
-    calls = [Call(tight.barrier, uid) for uid in ("w-0", "w-1")]
+    calls = [Call(tight.runner, uid) for uid in ("w-0", "w-1")]
     tight.show(two_cpus_each("other", node="n-1", status=Status.RUNNING), SINGLE)
     tight.reader.confirm()
 
@@ -234,14 +234,14 @@ def test_a_waiting_pod_is_counted_once_and_reservations_of_others_not_yet(tight)
         tight.show(two_cpus_each(uid))
     assert tight.facts.fits("n-1", ["w-0", "w-1"])
     assert tight.facts.fits("n-1", ["w-8", "w-9"])
-    Call(tight.barrier, "w-0")
+    Call(tight.runner, "w-0")
     assert tight.facts.fits("n-1", ["w-0", "w-1"])
     assert not tight.facts.fits("n-1", ["w-8", "w-9"])
 
 
 def test_a_binding_of_unknown_outcome_needs_capacity_when_it_is_sent_again(tight):
     tight.cluster.reservations.advance(PodUid("w-0"), Stage.UNKNOWN)
-    Call(tight.barrier, "w-0")
+    Call(tight.runner, "w-0")
     assert tight.facts.fits("n-1", ["w-0", "w-1"])
 
     for uid in ("s-0", "s-1"):
@@ -251,7 +251,7 @@ def test_a_binding_of_unknown_outcome_needs_capacity_when_it_is_sent_again(tight
 
 
 def test_the_cache_reports_unschedulable_members(scene):
-    waiting = Call(scene.barrier, "w-0")
+    waiting = Call(scene.runner, "w-0")
     scene.show(pod("w-1", refusal="0/1 nodes are available: 1 Insufficient cpu."))
     scene.clock.advance(2.0)
 
@@ -259,7 +259,7 @@ def test_the_cache_reports_unschedulable_members(scene):
 
 
 def test_the_cache_reports_a_member_deleted_before_its_bind(scene):
-    waiting = Call(scene.barrier, "w-0")
+    waiting = Call(scene.runner, "w-0")
     scene.cluster.apply(Delete(Kind.POD, "w-1"))
     scene.clock.advance(2.0)
 
@@ -269,7 +269,7 @@ def test_the_cache_reports_a_member_deleted_before_its_bind(scene):
 def test_a_bind_that_comes_before_the_watch_event_knows_its_pod_from_filter(scene):
     single = Membership(key=GangKey("team/pod:quick"))
     scene.ledger.filter_results.passed(pod("quick"), single)
-    waiting = Call(scene.barrier, "quick")
+    waiting = Call(scene.runner, "quick")
 
     assert scene.stage("quick") is Stage.BINDING
     scene.binder.say("quick")
@@ -281,7 +281,7 @@ def test_a_pod_known_from_filter_that_the_watch_shows_deleted_is_gone(scene):
     scene.ledger.filter_results.passed(pod("quick"), single)
     scene.show(pod("quick"), single)
     scene.cluster.apply(Delete(Kind.POD, "quick"))
-    answer = Call(scene.barrier, "quick")
+    answer = Call(scene.runner, "quick")
     scene.clock.advance(1)
 
     assert answer.result(0) == Cause.POD_GONE.text()
@@ -299,7 +299,7 @@ def test_a_pod_known_from_filter_that_the_watch_shows_deleted_is_gone(scene):
 def test_a_critical_pod_waits_for_no_gang(scene, facts):
     scene.ledger.filter_results.passed(pod("vital", **facts), MEMBER)
     scene.show(pod("vital", **facts))
-    waiting = Call(scene.barrier, "vital")
+    waiting = Call(scene.runner, "vital")
 
     assert scene.binder.batches == [["vital"]]
     scene.binder.say("vital")
@@ -307,7 +307,7 @@ def test_a_critical_pod_waits_for_no_gang(scene, facts):
 
 
 def test_a_gang_that_did_not_assemble_backs_off_in_the_cache(scene):
-    Call(scene.barrier, "w-0")
+    Call(scene.runner, "w-0")
     scene.clock.advance(30)
 
     assert scene.cluster.reservations.backs_off_for(GANG) == 10
@@ -316,7 +316,7 @@ def test_a_gang_that_did_not_assemble_backs_off_in_the_cache(scene):
 def test_a_bind_of_a_member_that_the_watch_shows_bound_succeeds_at_once(scene):
     scene.show(pod("w-0", status=Status.RUNNING, node="n-1"))
 
-    assert Call(scene.barrier, "w-0").result(0) == ""
+    assert Call(scene.runner, "w-0").result(0) == ""
 
 
 def test_the_bind_of_a_member_waits_until_the_watch_shows_the_member() -> None:
@@ -328,7 +328,7 @@ def test_the_bind_of_a_member_waits_until_the_watch_shows_the_member() -> None:
         scene.cluster.reservations.reserve(each, GANG, "n-1", 0.0)
         scene.ledger.filter_results.passed(each, MEMBER)
     scene.show(pod("p-1"))  # and the watch shows one of them again
-    waiting = [Call(scene.barrier, uid) for uid in ("p-1", "p-2")]
+    waiting = [Call(scene.runner, uid) for uid in ("p-1", "p-2")]
     scene.clock.advance()
     assert not scene.reader.reads
 
@@ -342,7 +342,7 @@ def test_the_bind_of_a_member_waits_until_the_watch_shows_the_member() -> None:
 
 
 def test_a_member_that_the_watch_has_not_shown_never_completes_a_gang() -> None:
-    """Beside enough others it is held, too; it comes after them, if it comes."""
+    """With enough other members its bind waits too, and is sent after theirs."""
     scene = Scene()
     scene.show_group(2)
     unshown = pod("p-0")
@@ -352,14 +352,14 @@ def test_a_member_that_the_watch_has_not_shown_never_completes_a_gang() -> None:
     scene.show(pod("p-1"))
     scene.show(pod("p-2"))
     for uid in ("p-0", "p-1", "p-2"):
-        Call(scene.barrier, uid)
+        Call(scene.runner, uid)
     scene.reader.confirm()
 
     assert scene.binder.batches == [["p-1", "p-2"]]
 
 
 class _ShowsItself(FilterResults):
-    """A pod that the watch shows, and so makes forgotten, just when somebody asks for it."""
+    """A pod that the watch shows during the lookup, so that its filter result is forgotten."""
 
     def __init__(self, scene: Scene) -> None:
         super().__init__()
@@ -386,7 +386,7 @@ def test_an_ordinary_pod_whose_capacity_was_reserved_since_filter_is_refused() -
     )
     assert scene.ledger.reserve(pod("w-0", shape=shape), GANG, "n-1", "default")
 
-    answer = Call(scene.barrier, "web")
+    answer = Call(scene.runner, "web")
 
     assert answer.result(0) == Cause.CAPACITY_RESERVED.text()
     assert scene.binder.batches == []

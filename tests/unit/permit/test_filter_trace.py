@@ -1,4 +1,4 @@
-"""I10: filter, prioritize and preempt leave nothing behind but promises that lapse."""
+"""I10: filter, prioritize and preempt leave only reservations that expire."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ OFFERS = [list(NODES), ["n1"], ["n2", "n3"], []]
 
 
 class FilterMachine(RuleBasedStateMachine):
-    """kube-scheduler asks in any order, and never binds."""
+    """kube-scheduler calls hooks in any order, and never binds."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -71,14 +71,14 @@ class FilterMachine(RuleBasedStateMachine):
         self.world.arrivals.settle()
 
     @invariant()
-    def only_promises_were_made(self):
+    def only_reservations_were_made(self):
         assert self.what_is_known() == self.at_first
         for name, gang in MEMBERS:
             for each in self.cluster.reservations.of_gang(member_of(gang).key):
                 assert each.stage <= Stage.FILTERED, name
 
     @invariant()
-    def nobody_was_promised_what_is_not_there(self):
+    def reservations_fit_their_nodes(self):
         for name in NODES:
             assert self.cluster.reservations.reserved_on(name).fits_in(
                 self.cluster.node(name).allocatable
@@ -87,7 +87,7 @@ class FilterMachine(RuleBasedStateMachine):
     def teardown(self):
         for _ in range(2):
             self.time_passes(TICKET_S + 1)
-        assert len(self.cluster.reservations) == 0, "a promise outlived its time"
+        assert len(self.cluster.reservations) == 0, "a reservation outlived its deadline"
 
     def what_is_known(self):
         return [

@@ -1,4 +1,4 @@
-"""The self-check finds what it is there to find; moves that the tables forbid are refused."""
+"""The consistency check finds every fault, and moves that the tables forbid are refused."""
 
 from __future__ import annotations
 
@@ -11,33 +11,36 @@ from extender.permit.messages import CallId
 from extender.permit.states import AttemptState, BindState
 
 from . import soundness
-from .world import GANG, Desk, a_gang_of
+from .world import GANG, MachineDriver, a_gang_of
 
 W0 = PodUid("w-0")
 
 
 @pytest.fixture
-def desk() -> Desk:
-    desk = a_gang_of(3)
-    desk.arrives("w-0")
-    desk.arrives("w-1")
-    return desk
+def driver() -> MachineDriver:
+    driver = a_gang_of(3)
+    driver.arrives("w-0")
+    driver.arrives("w-1")
+    return driver
 
 
-def test_a_consistent_table_passes_the_check(desk):
-    soundness.check(desk.book)
+def test_a_consistent_table_passes_the_check(driver):
+    soundness.check(driver.machine)
 
 
 @pytest.mark.parametrize(
     ("spoil", "complaint"),
     [
-        (lambda table: table.calls.pop(CallId(1)), "nobody knows of"),
-        (lambda table: table.binds[W0].calls.clear(), "held for no call"),
-        (lambda table: table.attempts[GANG].binds.pop(W0), "held for no gang"),
+        (lambda table: table.calls.pop(CallId(1)), "an unknown call"),
+        (lambda table: table.binds[W0].calls.clear(), "waits for no call"),
+        (lambda table: table.attempts[GANG].binds.pop(W0), "waits for no gang"),
         (lambda table: table.binds.pop(W0), "not on the table"),
         (lambda table: setattr(table.binds[W0], "state", BindState.BOUND), "is over"),
         (lambda table: setattr(table.binds[W0], "state", BindState.NEW), "never parked"),
-        (lambda table: setattr(table.binds[W0], "state", BindState.BINDING), "only held"),
+        (
+            lambda table: setattr(table.binds[W0], "state", BindState.BINDING),
+            "not all its binds wait",
+        ),
         (
             lambda table: setattr(table.attempts[GANG], "state", AttemptState.COMMITTING),
             "waits for nothing that was sent",
@@ -50,22 +53,22 @@ def test_a_consistent_table_passes_the_check(desk):
         (lambda table: table.siblings.pop(W0), "sibling"),
     ],
 )
-def test_an_inconsistent_table_fails_the_check(desk, spoil, complaint):
-    spoil(desk.book._table)
+def test_an_inconsistent_table_fails_the_check(driver, spoil, complaint):
+    spoil(driver.machine._table)
 
     with pytest.raises(IllegalTransition, match=complaint):
-        soundness.check(desk.book)
+        soundness.check(driver.machine)
 
 
-def test_a_table_over_its_bound_fails_the_check(desk):
-    desk.book._table.max_binds = 1
+def test_a_table_over_its_bound_fails_the_check(driver):
+    driver.machine._table.max_binds = 1
 
     with pytest.raises(IllegalTransition, match="more holds"):
-        soundness.check(desk.book)
+        soundness.check(driver.machine)
 
 
-def test_a_forbidden_move_reports_the_history_of_its_gang(desk):
-    table = desk.book._table
+def test_a_forbidden_move_reports_the_history_of_its_gang(driver):
+    table = driver.machine._table
 
     with pytest.raises(
         IllegalTransition, match=r"cannot go from WAITING to FAILED \(WAITING; WAITING\)"

@@ -1,4 +1,4 @@
-"""The barrier's timer on an event loop."""
+"""The timer on an event loop."""
 
 from __future__ import annotations
 

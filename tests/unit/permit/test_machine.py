@@ -1,4 +1,4 @@
-"""The book against any order of events: the invariants of docs/holds.md, one by one.
+"""The state machine with any order of events: the invariants of docs/holds.md, one by one.
 
 The machine plays kube-scheduler, the API server and a watch that may lag behind it.
 `python -m tests.nightly.soak.holds` plays a hundred thousand stories instead of a few hundred.
@@ -65,7 +65,7 @@ STEPS = 40
 
 GANGS = (GangKey("team/a"), GangKey("team/b"))
 NODES = ("n-1", "n-2", "n-3")
-#: Rules of their own would leave no example long enough in peace to bind a gang.
+#: As separate rules they would disturb every example before it binds a gang.
 TROUBLES = {
     "change_group",
     "change_node",
@@ -95,19 +95,19 @@ def one_of(*choices: Iterable[object]) -> st.SearchStrategy[tuple[object, ...]]:
     return st.sampled_from(list(product(*choices)))
 
 
-class BarrierMachine(Referee, RuleBasedStateMachine):
+class PermitMachine(Referee, RuleBasedStateMachine):
     """What may happen, in any order."""
 
     def __init__(self) -> None:
         RuleBasedStateMachine.__init__(self)
         Referee.__init__(self)
-        self.book = StateMachine(self.mirror, LIMITS, chance=lambda: 0.5)
+        self.machine = StateMachine(self.cached, LIMITS, chance=lambda: 0.5)
         self.live: dict[GangKey, PodGroup] = {}
         #: Reads under way, each with what the API server had when it was asked.
         self.reads: list[tuple[Verify, PodGroup | None]] = []
-        #: What the mirror shows already but has not told yet.
+        #: What the cache shows already but has not reported yet.
         self.news: deque[Event] = deque()
-        #: What it told, and nobody was woken for.
+        #: What it reported, and what caused no event.
         self.mail: deque[Joined] = deque()
         self.uids = 0
         self.is_sound = True
@@ -115,11 +115,11 @@ class BarrierMachine(Referee, RuleBasedStateMachine):
     @initialize(mins=one_of((1, 2, 3, 4, 5), (2, 3)), take_back_s=st.sampled_from((None, 20.0)))
     def begin(self, mins, take_back_s):
         limits = replace(LIMITS, evict_partial_s=take_back_s)
-        self.book = StateMachine(self.mirror, limits, chance=lambda: 0.5)
+        self.machine = StateMachine(self.cached, limits, chance=lambda: 0.5)
         for name in NODES:
-            self.mirror.add_node(name)
+            self.cached.add_node(name)
         for gang, min_member in zip(GANGS, mins, strict=True):
-            self.live[gang] = self.mirror.add_group(min_member, gang, uid=f"{gang}-1")
+            self.live[gang] = self.cached.add_group(min_member, gang, uid=f"{gang}-1")
             for _ in range(min_member):
                 self.add_pod(gang)
 
@@ -140,22 +140,22 @@ class BarrierMachine(Referee, RuleBasedStateMachine):
         self.add_pod(*new)
 
     def add_pod(self, gang, is_shown=True):
-        if sum(each == gang for each in self.mirror.gangs.values()) >= 5:
+        if sum(each == gang for each in self.cached.gangs.values()) >= 5:
             return
         self.uids += 1
-        uid = self.mirror.add_pod(f"p-{self.uids}", gang, ticket=False, is_shown=is_shown)
+        uid = self.cached.add_pod(f"p-{self.uids}", gang, reserved=False, is_shown=is_shown)
         self.bound_to[uid] = ""
         self.gang_of[uid] = gang
         if is_shown:
             self.hear_of(uid, gang, at_once=True)
 
-    @precondition(lambda self: self.mirror.unshown)
+    @precondition(lambda self: self.cached.unshown)
     @rule(index=st.sampled_from(INDEXES))
     def show_what_is_new(self, index):
-        """Until now only filter knew of it; it may be gone again by now."""
-        new = list(self.mirror.unshown)
-        uid = self.mirror.show_pod(new[index % len(new)])
-        self.hear_of(uid, self.mirror.gangs[uid], at_once=True)
+        """Until now only filter knew the pod. It may be deleted again by now."""
+        new = list(self.cached.unshown)
+        uid = self.cached.show_pod(new[index % len(new)])
+        self.hear_of(uid, self.cached.gangs[uid], at_once=True)
 
     def delete_pod(self, index, seen):
         uid = self.pick(index)
@@ -163,35 +163,35 @@ class BarrierMachine(Referee, RuleBasedStateMachine):
             self.delete(uid, seen)
 
     def delete(self, uid, seen):
-        """Of a pod that it has not shown yet the watch does not tell that it is gone."""
+        """The watch does not report the deletion of a pod that it has not shown yet."""
         self.bound_to.pop(uid, None)
-        if seen and uid in self.mirror.pods:
+        if seen and uid in self.cached.pods:
             self.show_deletion(uid)
 
     def restart_gang(self, index, seen):
-        """The job controller gives an attempt up: all pods are deleted and made anew."""
+        """The job controller restarts the gang: all pods are deleted and created again."""
         gang = GANGS[index % 2]
-        for uid in [uid for uid, each in self.mirror.gangs.items() if each == gang]:
+        for uid in [uid for uid, each in self.cached.gangs.items() if each == gang]:
             self.delete(uid, seen)
         for _ in range(index // 2 + 1):
             self.add_pod(gang, is_shown=seen)
 
     @rule(index=st.sampled_from(INDEXES))
     def show_what_is_gone(self, index):
-        gone = [uid for uid in self.mirror.pods if uid not in self.bound_to]
+        gone = [uid for uid in self.cached.pods if uid not in self.bound_to]
         if gone:
             self.show_deletion(gone[index % len(gone)])
 
     def show_deletion(self, uid):
-        self.mirror.remove_pod(uid)
-        self.mirror.flight.pop(uid, None)
+        self.cached.remove_pod(uid)
+        self.cached.flight.pop(uid, None)
         self.hear_of(uid, None, at_once=True)
 
     def start_deleting(self, index, seen):
         uid = self.pick(index)
-        if uid in self.mirror.pods:
-            self.mirror.change_pod(uid, status=Status.RELEASING)
-            self.hear_of(uid, self.mirror.gangs[uid], at_once=seen)
+        if uid in self.cached.pods:
+            self.cached.change_pod(uid, status=Status.RELEASING)
+            self.hear_of(uid, self.cached.gangs[uid], at_once=seen)
 
     @rule(which=one_of(INDEXES, MOSTLY))
     def show_what_is_bound(self, which):
@@ -199,15 +199,15 @@ class BarrierMachine(Referee, RuleBasedStateMachine):
         news = [
             uid
             for uid, node in self.bound_to.items()
-            if node and self.mirror.arriving(uid).status in UNSCHEDULED_SET
+            if node and self.cached.arriving(uid).status in UNSCHEDULED_SET
         ]
         if news:
             uid = news[index % len(news)]
-            if uid in self.mirror.unshown:
-                self.mirror.show_pod(uid)
-            self.mirror.change_pod(uid, status=Status.BOUND, node=self.bound_to[uid])
-            self.mirror.flight.pop(uid, None)
-            self.hear_of(uid, self.mirror.gangs[uid], at_once=at_once)
+            if uid in self.cached.unshown:
+                self.cached.show_pod(uid)
+            self.cached.change_pod(uid, status=Status.BOUND, node=self.bound_to[uid])
+            self.cached.flight.pop(uid, None)
+            self.hear_of(uid, self.cached.gangs[uid], at_once=at_once)
 
     def somebody_else_binds(self, index, seen):
         uid = self.pick(index)
@@ -216,40 +216,42 @@ class BarrierMachine(Referee, RuleBasedStateMachine):
 
     def refuse_sibling(self, index, seen):
         uid = self.pick(index)
-        if uid in self.mirror.pods and self.mirror.pods[uid].status is Status.PENDING:
-            self.mirror.refuse_pod(uid)
-            self.tell(SiblingUnschedulable(uid, self.mirror.gangs[uid]))
+        if uid in self.cached.pods and self.cached.pods[uid].status is Status.PENDING:
+            self.cached.refuse_pod(uid)
+            self.tell(SiblingUnschedulable(uid, self.cached.gangs[uid]))
 
     def find_incomplete(self, index, seen):
         self.tell(StillIncomplete(GANGS[index % 2]))
 
     def find_short(self, index, seen):
-        """Somebody led before us, and left what the mirror shows."""
+        """An earlier leader left what the cache shows."""
         gang = GANGS[index % 2]
-        if self.seats(gang):
-            self.begun.add(gang)  # by that one, and it is for us to complete it or take it back
+        if self.scheduled_pods(gang):
+            self.begun.add(gang)  # by that leader, and the new one completes or evicts it
         self.tell(FoundPartial(gang))
 
     def withdraw(self, index, seen):
         self.tell(Withdrawn(GANGS[index % 2]))
 
     def grant_one(self, index, seen):
-        """kube-scheduler may evict it from now on; the book is told of no grant."""
+        """kube-scheduler may evict it from now on. The state machine is not notified."""
         uid = self.pick(index)
-        if uid in self.mirror.pods:
-            self.mirror.granted.add(uid)
+        if uid in self.cached.pods:
+            self.cached.may_be_evicted.add(uid)
 
     def grant_all(self, index, seen):
-        self.mirror.granted |= self.seats(GANGS[index % 2]) & self.mirror.pods.keys()
+        self.cached.may_be_evicted |= (
+            self.scheduled_pods(GANGS[index % 2]) & self.cached.pods.keys()
+        )
 
     def end_grants(self, index, seen):
-        self.mirror.granted.clear()
+        self.cached.may_be_evicted.clear()
 
     def promise_room_away(self, index, seen):
-        """Or back; nobody who is told anything is told of that either."""
+        """Reserve capacity for another pod, or end that. The state machine is not notified."""
         uid = self.pick(index)
         if uid is not None:
-            self.mirror.promised_away ^= {(uid, NODES[index % 3])}
+            self.cached.reserved_for_others ^= {(uid, NODES[index % 3])}
 
     def change_group(self, index, seen):
         gang, min_member = GANGS[index % 2], index % 4 + 1
@@ -287,9 +289,9 @@ class BarrierMachine(Referee, RuleBasedStateMachine):
     def show_group(self, gang, at_once=True):
         group = self.live.get(gang)
         if group is None:
-            self.mirror.groups.pop(gang, None)
+            self.cached.groups.pop(gang, None)
         else:
-            self.mirror.groups[gang] = group
+            self.cached.groups[gang] = group
         self.hear(GroupChanged(gang, group), at_once)
 
     @rule()
@@ -298,27 +300,27 @@ class BarrierMachine(Referee, RuleBasedStateMachine):
             self.tell(self.news.popleft())
 
     def hear_of(self, uid, gang, *, at_once):
-        """A pod changed; what the book does not want to hear of, or not yet, is kept from it."""
-        news = self.book.event_for(uid, gang)
+        """A pod changed. Events that the machine does not need, or not yet, are not delivered."""
+        news = self.machine.event_for(uid, gang)
         if isinstance(news, Joined):
             self.mail.append(news)
         elif news is not None or any(each.uid == uid for each in self.mail):
             self.hear(PodChanged(uid, gang), at_once)
 
     def hear(self, event: Event, at_once: bool) -> None:
-        """The mirror shows a change before it tells of it, sometimes long before."""
+        """The cache shows a change before it reports it, sometimes long before."""
         self.news.append(event)
         while at_once and self.news:
             self.tell(self.news.popleft())
 
     def change_node(self, index, seen):
-        node, old = NODES[index % 3], self.mirror.nodes[NODES[index % 3]]
+        node, old = NODES[index % 3], self.cached.nodes[NODES[index % 3]]
         if index < 3:
-            self.mirror.add_node(node, ready=not old.ready)
+            self.cached.add_node(node, ready=not old.ready)
         elif old.taints:
-            self.mirror.add_node(node, room=1)
+            self.cached.add_node(node, max_pods=1)
         else:
-            self.mirror.add_node(node, taints=(Taint("busy"),))
+            self.cached.add_node(node, taints=(Taint("busy"),))
         self.hear(NodeChanged(node), seen)
 
     # What kube-scheduler does
@@ -326,31 +328,31 @@ class BarrierMachine(Referee, RuleBasedStateMachine):
     @rule(call=one_of(GANGS, NODES))
     def call_for_all(self, call):
         gang, node = call
-        for uid in [uid for uid, each in self.mirror.gangs.items() if each == gang]:
-            self.call_for(uid, node, has_ticket=True)
+        for uid in [uid for uid, each in self.cached.gangs.items() if each == gang]:
+            self.call_for(uid, node, has_reservation=True)
 
     @rule(call=one_of(INDEXES, NODES, MOSTLY))
     def call_for_one(self, call):
-        index, node, has_ticket = call
+        index, node, has_reservation = call
         uid = self.pick(index)
         if uid is not None:
-            self.call_for(uid, node, has_ticket)
+            self.call_for(uid, node, has_reservation)
 
     @rule(call=one_of(INDEXES, NODES, MOSTLY))
     def call_for_another(self, call):
-        index, node, has_ticket = call
-        waiting = [uid for uid in self.mirror.gangs if uid not in self.book._table.binds]
+        index, node, has_reservation = call
+        waiting = [uid for uid in self.cached.gangs if uid not in self.machine._table.binds]
         if waiting:
-            self.call_for(waiting[index % len(waiting)], node, has_ticket)
+            self.call_for(waiting[index % len(waiting)], node, has_reservation)
 
-    def call_for(self, uid, node, has_ticket):
-        if has_ticket:
-            self.mirror.flight.setdefault(uid, ("passed", ""))
+    def call_for(self, uid, node, has_reservation):
+        if has_reservation:
+            self.cached.flight.setdefault(uid, ("filtered", ""))
         call = CallId(len(self.calls) + 1)
         bind = BindOrder(uid=uid, namespace="team", name=uid, node=node)
         self.calls[call] = bind
         self.arrived[call] = self.now
-        self.group_of[call] = self.mirror.group(self.mirror.gangs[uid])
+        self.group_of[call] = self.cached.group(self.cached.gangs[uid])
         self.tell(Arrived(call, bind))
 
     @rule(index=st.sampled_from(INDEXES))
@@ -403,11 +405,11 @@ class BarrierMachine(Referee, RuleBasedStateMachine):
         order = self.asked.pop(0)
         self.tell((EvictionStarted if leaves else EvictionRefused)(order.gang))
         for each in order.orders if leaves else ():
-            # Whoever carries it out asks first who is on a node.
+            # The eviction reads first which members are on a node.
             if self.bound_to.get(each.uid):
-                if each.uid in self.mirror.unshown:
-                    self.mirror.show_pod(each.uid)
-                self.mirror.change_pod(each.uid, status=Status.RELEASING)
+                if each.uid in self.cached.unshown:
+                    self.cached.show_pod(each.uid)
+                self.cached.change_pod(each.uid, status=Status.RELEASING)
 
     def settle(self, order, result):
         if result in (BindResult.BOUND, BindResult.UNKNOWN):
@@ -415,25 +417,25 @@ class BarrierMachine(Referee, RuleBasedStateMachine):
         message = "" if result is BindResult.BOUND else "not bound"
         self.tell(Settled(order.uid, BindOutcome(result, message)))
 
-    # What happens to us
+    # What happens to the extender
 
     @rule(seconds=st.sampled_from([0.01, 0.01, 0.5, 0.5, 2.0, 10.0, 31.0, 700.0]))
     def time_passes(self, seconds):
         until = self.now + seconds
-        while self.book.due is not None and self.book.due <= until:
-            self.now = max(self.now, self.book.due)
+        while self.machine.due is not None and self.machine.due <= until:
+            self.now = max(self.now, self.machine.due)
             self.tell(Tick())
         self.now = until
 
     def close(self, index, seen):
         self.tell(Closed(Cause.LEASE_LOST if seen else Cause.SHUT_DOWN))
 
-    @precondition(lambda self: self.book.closed)
+    @precondition(lambda self: self.machine.closed)
     @rule()
     def open(self):
         self.tell(Opened())
 
-    # The other side of the desk
+    # The environment of the state machine
 
     def next_version(self) -> float:
         """Number the states of PodGroups; a test may (mis)use their creation time for it."""
@@ -441,8 +443,8 @@ class BarrierMachine(Referee, RuleBasedStateMachine):
         return float(self.uids)
 
     def pick(self, index) -> PodUid | None:
-        """Give one that the watch has shown, or filter at least."""
-        uids = list(self.mirror.gangs)
+        """Return a pod that the watch, or at least filter, has shown."""
+        uids = list(self.cached.gangs)
         return uids[index % len(uids)] if uids else None
 
     def put_on(self, uid, node):
@@ -456,14 +458,14 @@ class BarrierMachine(Referee, RuleBasedStateMachine):
 
     def take_note(self, event: Event) -> None:
         self.is_sound = False
-        for instruction in list(self.book.react(event, self.now)):
+        for instruction in list(self.machine.react(event, self.now)):
             self.check(instruction, event)
             self.carry_out(instruction)
-        soundness.check(self.book)
+        soundness.check(self.machine)
         self.is_sound = True
 
     def carry_out(self, instruction: Instruction) -> None:
-        self.mirror.take_note(instruction)
+        self.cached.take_note(instruction)
         match instruction:
             case Bind(orders):
                 self.sent.extend(orders)
@@ -479,24 +481,24 @@ class BarrierMachine(Referee, RuleBasedStateMachine):
     @invariant()
     def every_call_is_answered_or_waits(self):
         waiting = self.calls.keys() - self.answers.keys()
-        assert waiting == self.book._table.calls.keys(), "I4: a call is lost"
+        assert waiting == self.machine._table.calls.keys(), "I4: a call is lost"
 
     @invariant()
     def the_table_is_bounded(self):
-        assert self.book.waiting_binds <= LIMITS.max_waiting_binds, "I9"
+        assert self.machine.waiting_binds <= LIMITS.max_waiting_binds, "I9"
 
     def teardown(self):
-        """I4, to the end: once the API server has answered and time has passed, nobody waits."""
+        """I4 at the end: once the API server has answered and time has passed, no call waits."""
         if not self.is_sound:
             return  # a failure of its own must not hide the one that led here
         while self.sent:
             self.answer_bind((0, "answers"))
         self.time_passes(LIMITS.hold_s + LIMITS.verify_s)
-        assert not self.book._table.calls, "I4: somebody waits for ever"
-        assert not self.book.waiting_binds
+        assert not self.machine._table.calls, "I4: a call waits for ever"
+        assert not self.machine.waiting_binds
 
 
-def play(machine: type[BarrierMachine], stories: int) -> None:
+def play(machine: type[PermitMachine], stories: int) -> None:
     """Play so many stories of any order of events."""
     run_state_machine_as_test(
         machine,
@@ -509,4 +511,4 @@ def play(machine: type[BarrierMachine], stories: int) -> None:
 
 
 def test_no_order_of_events_breaks_an_invariant():
-    play(BarrierMachine, EXAMPLES)
+    play(PermitMachine, EXAMPLES)

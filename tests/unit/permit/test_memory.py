@@ -1,4 +1,4 @@
-"""What the barrier remembers, and that it forgets: recent binds and stories."""
+"""The bounded memory of the state machine: recent binds and histories."""
 
 from __future__ import annotations
 

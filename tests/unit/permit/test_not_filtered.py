@@ -1,4 +1,4 @@
-"""Whoever never passed filter was not sent by kube-scheduler, and is bound nowhere."""
+"""A pod that filter did not admit was not sent by kube-scheduler, and is not bound."""
 
 from __future__ import annotations
 
@@ -15,39 +15,39 @@ from .world import a_gang_of
 
 
 def test_a_reservation_of_the_plan_admits_no_member_that_filter_did_not_admit() -> None:
-    desk = a_gang_of(2)
-    desk.world.not_filtered.add(PodUid("w-0"))
+    driver = a_gang_of(2)
+    driver.world.not_filtered.add(PodUid("w-0"))
 
-    instructions = desk.arrives("w-0")
+    instructions = driver.arrives("w-0")
 
-    assert desk.cause_of(1) is Cause.NOT_FILTERED
+    assert driver.cause_of(1) is Cause.NOT_FILTERED
     assert not any(isinstance(each, Bind | MarkWaiting) for each in instructions)
 
 
 def test_a_call_does_not_end_the_reservation_of_a_gang() -> None:
-    desk = a_gang_of(2)
-    desk.world.not_filtered.add(PodUid("w-0"))
+    driver = a_gang_of(2)
+    driver.world.not_filtered.add(PodUid("w-0"))
 
-    assert not any(isinstance(each, Release) for each in desk.arrives("w-0"))
-    desk.world.not_filtered.clear()
-    desk.arrives("w-0")
-    assert desk.book.waiting_binds == 1
+    assert not any(isinstance(each, Release) for each in driver.arrives("w-0"))
+    driver.world.not_filtered.clear()
+    driver.arrives("w-0")
+    assert driver.machine.waiting_binds == 1
 
 
 def test_filter_must_have_admitted_a_surplus_member_of_a_running_gang_too() -> None:
-    desk = a_gang_of(2)
+    driver = a_gang_of(2)
     for uid in ("w-0", "w-1"):
-        desk.world.add_pod(uid, node="n-1")
-    desk.world.add_pod("w-2")
-    desk.world.not_filtered.add(PodUid("w-2"))
-    desk.arrives("w-2")
+        driver.world.add_pod(uid, node="n-1")
+    driver.world.add_pod("w-2")
+    driver.world.not_filtered.add(PodUid("w-2"))
+    driver.arrives("w-2")
 
-    assert desk.cause_of(1) is Cause.NOT_FILTERED
+    assert driver.cause_of(1) is Cause.NOT_FILTERED
 
 
 @pytest.fixture
 def scene() -> Scene:
-    """A gang of two whose tickets the plan issued."""
+    """A gang of two with reservations of the plan."""
     scene = Scene()
     scene.show_group(min_member=2)
     for uid in ("w-0", "w-1"):
@@ -57,7 +57,7 @@ def scene() -> Scene:
 
 
 def test_a_refused_call_leaves_the_reservation_in_the_cache(scene: Scene) -> None:
-    assert Call(scene.barrier, "w-0").result(0) == Cause.NOT_FILTERED.text(GANG)
+    assert Call(scene.runner, "w-0").result(0) == Cause.NOT_FILTERED.text(GANG)
     assert scene.cluster.reservations.of(PodUid("w-0")) is not None
 
 
@@ -65,20 +65,20 @@ def test_an_admitted_pod_is_accepted_after_the_watch_showed_it(scene: Scene) -> 
     scene.ledger.filter_results.passed(pod("w-0"), MEMBER)
     scene.show(pod("w-0", nominated="n-1"))
 
-    assert not Call(scene.barrier, "w-0").done()
+    assert not Call(scene.runner, "w-0").done()
 
 
 def test_a_pod_that_filter_refused_afterwards_must_be_admitted_again(scene: Scene) -> None:
     scene.ledger.filter_results.passed(pod("w-0"), MEMBER)
     scene.ledger.refused(PodUid("w-0"))
 
-    assert Call(scene.barrier, "w-0").result(0) == Cause.NOT_FILTERED.text(GANG)
+    assert Call(scene.runner, "w-0").result(0) == Cause.NOT_FILTERED.text(GANG)
 
 
 def test_filter_must_have_admitted_an_ordinary_pod_too(scene: Scene) -> None:
     scene.show(pod("other"), SINGLE)
 
-    assert Call(scene.barrier, "other").result(0).endswith(Cause.NOT_FILTERED.text())
+    assert Call(scene.runner, "other").result(0).endswith(Cause.NOT_FILTERED.text())
     assert not scene.binder.batches
 
 
@@ -87,7 +87,7 @@ def test_a_gang_that_kube_scheduler_assembles_itself_is_accepted_by_a_new_leader
 ) -> None:
     native = Membership(key=GangKey("team/n-0"), named=False, native=True)
     scene.show(pod("n-0"), native)
-    Call(scene.barrier, "n-0")
+    Call(scene.runner, "n-0")
 
     assert scene.binder.batches == [["n-0"]]
 

@@ -1,4 +1,4 @@
-"""Binds that carry out kube-scheduler's own decision come in whatever the barrier thinks."""
+"""Binds that relay kube-scheduler's own decision are always sent."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from extender.permit.messages import Arrived, Bind, CallId, Cause, Closed, Instr
 from extender.permit.timeouts import Timeouts
 from extender.ports import BindOrder, Whose
 
-from .world import Desk, a_gang_of, the
+from .world import MachineDriver, a_gang_of, the
 
 RELAYED = pytest.mark.parametrize("whose", [Whose.SCHEDULERS, Whose.UNKNOWN])
 
 
-def relay(desk: Desk, uid: str, whose: Whose) -> list[Instruction]:
+def relay(driver: MachineDriver, uid: str, whose: Whose) -> list[Instruction]:
     order = BindOrder(uid=PodUid(uid), namespace="team", name=uid, node="n-1", whose=whose)
-    return desk.tell(Arrived(CallId(100), order))
+    return driver.tell(Arrived(CallId(100), order))
 
 
 @RELAYED
@@ -24,10 +24,10 @@ def relay(desk: Desk, uid: str, whose: Whose) -> list[Instruction]:
 def test_relayed_binds_are_sent_while_the_state_machine_is_closed(
     whose: Whose, cause: Cause
 ) -> None:
-    desk = a_gang_of(2)
-    desk.tell(Closed(cause))
+    driver = a_gang_of(2)
+    driver.tell(Closed(cause))
 
-    (sent,) = the(Bind, relay(desk, "agent", whose)).orders
+    (sent,) = the(Bind, relay(driver, "agent", whose)).orders
     assert (sent.name, sent.whose) == ("agent", whose)
 
 
@@ -37,22 +37,22 @@ def test_relayed_binds_are_sent_for_unknown_pods(whose: Whose) -> None:
 
 
 def test_relayed_binds_are_sent_while_the_table_is_full() -> None:
-    desk = a_gang_of(3, limits=Timeouts(max_waiting_binds=1))
-    desk.arrives("w-0")
+    driver = a_gang_of(3, limits=Timeouts(max_waiting_binds=1))
+    driver.arrives("w-0")
     order = BindOrder(
         uid=PodUid("agent"), namespace="team", name="agent", node="n-1", whose=Whose.SCHEDULERS
     )
 
-    assert the(Bind, list(desk.book.react(Arrived(CallId(100), order), desk.now))).orders
+    assert the(Bind, list(driver.machine.react(Arrived(CallId(100), order), driver.now))).orders
 
 
 def test_a_repeated_relayed_call_waits_for_the_outcome_of_the_first() -> None:
-    desk = a_gang_of(2)
-    relay(desk, "agent", Whose.SCHEDULERS)
+    driver = a_gang_of(2)
+    relay(driver, "agent", Whose.SCHEDULERS)
     order = BindOrder(
         uid=PodUid("agent"), namespace="team", name="agent", node="n-1", whose=Whose.SCHEDULERS
     )
 
-    assert desk.tell(Arrived(CallId(101), order)) == []
-    desk.settled("agent")
-    assert {desk.answers[CallId(number)].error for number in (100, 101)} == {""}
+    assert driver.tell(Arrived(CallId(101), order)) == []
+    driver.settled("agent")
+    assert {driver.answers[CallId(number)].error for number in (100, 101)} == {""}

@@ -1,4 +1,4 @@
-"""A gang that must not start with what it was promised: its queue was closed, left, or has less."""
+"""A gang whose reservations were released: its queue was closed, left, or its ceiling lowered."""
 
 from __future__ import annotations
 
@@ -18,41 +18,41 @@ from .world import GANG, a_gang_of, bound_uids
 
 
 def test_waiting_binds_of_a_released_gang_must_pass_filter_again() -> None:
-    desk = a_gang_of(3)
-    desk.arrives("w-0")
-    desk.arrives("w-1")
-    desk.tell(Withdrawn(GANG))
+    driver = a_gang_of(3)
+    driver.arrives("w-0")
+    driver.arrives("w-1")
+    driver.tell(Withdrawn(GANG))
 
-    assert [desk.cause_of(1), desk.cause_of(2)] == [Cause.NO_RESERVATION] * 2
-    assert desk.world.backoffs == []
+    assert [driver.cause_of(1), driver.cause_of(2)] == [Cause.NO_RESERVATION] * 2
+    assert driver.world.backoffs == []
 
 
 def test_a_released_gang_whose_group_is_being_read_must_pass_filter_again() -> None:
-    desk = a_gang_of(2)
-    desk.arrives("w-0")
-    verify = desk.arrives("w-1")
-    desk.tell(Withdrawn(GANG))
+    driver = a_gang_of(2)
+    driver.arrives("w-0")
+    verify = driver.arrives("w-1")
+    driver.tell(Withdrawn(GANG))
 
-    assert bound_uids(desk.commits(verify)) == []
+    assert bound_uids(driver.commits(verify)) == []
 
 
 def test_sent_bindings_of_a_released_gang_continue() -> None:
-    desk = a_gang_of(2)
-    desk.arrives("w-0")
-    desk.commits(desk.arrives("w-1"))
-    desk.tell(Withdrawn(GANG))
+    driver = a_gang_of(2)
+    driver.arrives("w-0")
+    driver.commits(driver.arrives("w-1"))
+    driver.tell(Withdrawn(GANG))
     for uid in ("w-0", "w-1"):
-        desk.settled(uid)
+        driver.settled(uid)
 
-    assert [desk.cause_of(1), desk.cause_of(2)] == [Cause.BOUND] * 2
+    assert [driver.cause_of(1), driver.cause_of(2)] == [Cause.BOUND] * 2
 
 
 def test_the_ledger_notifies_the_permit_runner_of_a_release() -> None:
     scene = Scene()
     scene.show_group(min_member=2)
     scene.show(pod("w-0"))
-    scene.give_ticket("w-0")
-    call = Call(scene.barrier, "w-0")
+    scene.reserve("w-0")
+    call = Call(scene.runner, "w-0")
     scene.ledger.release_gang(GangKey("team/train"))
     scene.clock.advance()
 

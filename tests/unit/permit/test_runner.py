@@ -1,4 +1,4 @@
-"""The futures around the book: answers, time, news, threads, failures."""
+"""The permit runner: answers, timers, cache changes, threads, failures."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ OTHER = GangKey("team/other")
 
 
 class Scene:
-    """A gang of w-0, w-1, ... before a barrier."""
+    """A permit runner with a gang of w-0, w-1, ..."""
 
     def __init__(
         self, members: int, min_member: int | None = None, limits: Timeouts | None = None
@@ -41,9 +41,9 @@ class Scene:
         self.reader = ManualReader()
         self.undo = RecordingUndo()
         self.notebook = RecordingObserver()
-        self.book = StateMachine(self.world, limits, chance=lambda: 0.0)
-        self.barrier = PermitRunner(
-            self.book,
+        self.machine = StateMachine(self.world, limits, chance=lambda: 0.0)
+        self.runner = PermitRunner(
+            self.machine,
             binder=self.binder,
             groups=self.reader,
             ledger=self.world,
@@ -54,7 +54,7 @@ class Scene:
         )
 
     def bind(self, uid: str, node: str = "n-1") -> Call:
-        return Call(self.barrier, uid, node)
+        return Call(self.runner, uid, node)
 
     def start_gang(self, members: int) -> list[Call]:
         waiting = [self.bind(f"w-{index}") for index in range(members)]
@@ -78,10 +78,10 @@ def test_a_gang_is_answered_when_the_api_server_has_shown_it_bound():
 def test_the_reservation_follows_the_bind():
     scene = Scene(2)
     scene.bind("w-0")
-    assert scene.world.flight[PodUid("w-0")] == ("held", "n-1")
+    assert scene.world.flight[PodUid("w-0")] == ("waiting", "n-1")
     scene.bind("w-1")
     scene.reader.confirm()
-    assert scene.world.flight[PodUid("w-0")] == ("committing", "n-1")
+    assert scene.world.flight[PodUid("w-0")] == ("binding", "n-1")
     scene.binder.say("w-0")
     scene.binder.say("w-1", LOST)
 
@@ -129,7 +129,7 @@ def test_a_disconnected_caller_releases_its_waiting_bind():
 
     assert waiting.result(0) == Cause.PEER_GONE.text(GANG)
     assert scene.notebook.closed == [7.0]
-    assert scene.barrier.waiting_binds == 0
+    assert scene.runner.waiting_binds == 0
 
 
 def test_a_disconnect_after_the_answer_changes_nothing():
@@ -145,7 +145,7 @@ def test_changes_of_the_cache_are_processed_by_the_timer():
     scene = Scene(2)
     waiting = scene.bind("w-0")
     scene.world.change_pod("w-0", gated=True)
-    scene.barrier.pod_changed(PodUid("w-0"), GANG)
+    scene.runner.pod_changed(PodUid("w-0"), GANG)
     assert not waiting.done()
     scene.clock.advance()
 
@@ -155,9 +155,9 @@ def test_changes_of_the_cache_are_processed_by_the_timer():
 def test_the_answer_about_a_deleted_pod_waits_until_kube_scheduler_has_seen_it_too():
     scene = Scene(2)
     waiting = scene.bind("w-0")
-    scene.barrier.pod_changed(scene.world.remove_pod("w-0"), GANG)
+    scene.runner.pod_changed(scene.world.remove_pod("w-0"), GANG)
     scene.clock.advance()
-    assert scene.barrier.waiting_binds == 0
+    assert scene.runner.waiting_binds == 0
     assert not waiting.done()
     scene.clock.advance(0.3)
 
@@ -168,10 +168,10 @@ def test_a_new_member_causes_no_event_but_its_deletion_does():
     scene = Scene(1, min_member=2)
     waiting = scene.bind("w-0")
     scene.clock.advance()  # the deadline is set
-    scene.barrier.pod_changed(scene.world.add_pod("w-1"), GANG)
+    scene.runner.pod_changed(scene.world.add_pod("w-1"), GANG)
     assert scene.clock.next_at > scene.clock.seconds
 
-    scene.barrier.pod_changed(scene.world.remove_pod("w-1"), None)
+    scene.runner.pod_changed(scene.world.remove_pod("w-1"), None)
     scene.clock.advance(Timeouts().grace_s)
     assert waiting.result(0) == Cause.NOT_ENOUGH_MEMBERS.text(GANG)
 
@@ -181,40 +181,40 @@ def test_a_member_that_the_cache_shows_bound_while_its_gang_starts_causes_no_eve
     scene.start_gang(2)
     scene.clock.advance()
     scene.world.change_pod("w-0", status=Status.BOUND, node="n-1")
-    scene.barrier.pod_changed(PodUid("w-0"), GANG)
+    scene.runner.pod_changed(PodUid("w-0"), GANG)
 
     assert scene.clock.next_at > scene.clock.seconds
 
 
 def test_changes_that_concern_no_waiting_gang_cost_nothing():
     scene = Scene(2)
-    scene.barrier.pod_changed(PodUid("stranger"), None)
-    scene.barrier.group_changed(GANG, None)
-    scene.barrier.sibling_unschedulable(PodUid("w-1"), GANG)
-    scene.barrier.node_changed("n-1")
+    scene.runner.pod_changed(PodUid("stranger"), None)
+    scene.runner.group_changed(GANG, None)
+    scene.runner.sibling_unschedulable(PodUid("w-1"), GANG)
+    scene.runner.node_changed("n-1")
 
-    assert not scene.barrier._mailbox
+    assert not scene.runner._mailbox
 
 
 def test_a_deleted_group_a_lost_node_and_an_unschedulable_member_are_processed():
     scene = Scene(3)
     first = scene.bind("w-0")
     scene.world.nodes.clear()
-    scene.barrier.node_changed("n-1")
+    scene.runner.node_changed("n-1")
     scene.clock.advance()
     assert first.result(0) == Cause.NODE_LOST.text(GANG)
 
     scene.world.add_node("n-1")
     scene.world.add_pod("w-0")
     second = scene.bind("w-0")
-    scene.barrier.sibling_unschedulable(scene.world.refuse_pod("w-1"), GANG)
+    scene.runner.sibling_unschedulable(scene.world.refuse_pod("w-1"), GANG)
     scene.clock.advance(2)
     assert second.result(0) == Cause.SIBLING_UNSCHEDULABLE.text(GANG)
 
     scene.clock.advance(10)
     scene.world.add_pod("w-0")
     third = scene.bind("w-0")
-    scene.barrier.group_changed(GANG, None)
+    scene.runner.group_changed(GANG, None)
     scene.clock.advance()
     assert third.result(0) == Cause.GROUP_GONE.text(GANG)
 
@@ -238,7 +238,7 @@ def test_answers_that_come_at_once_do_not_nest():
     waiting = [scene.bind(f"w-{index}") for index in range(500)]
 
     assert {each.result(0) for each in waiting} == {""}
-    assert scene.book.state_of(GANG) is None
+    assert scene.machine.state_of(GANG) is None
 
 
 def test_a_binder_that_fails_answers_every_call_with_an_error(caplog):
@@ -248,7 +248,7 @@ def test_a_binder_that_fails_answers_every_call_with_an_error(caplog):
         first, second = scene.start_gang(2)
 
     assert first.result(0) == second.result(0) == "the outcome of the binding is not known"
-    assert scene.notebook.partial == [GANG]  # for all we know, some of it is bound
+    assert scene.notebook.partial == [GANG]  # some of it may be bound
 
 
 def test_one_failing_instruction_does_not_prevent_the_other_answers(caplog):
@@ -289,7 +289,7 @@ def test_a_live_read_that_fails_at_once_is_repeated(caplog):
     read, scene.reader.read = scene.reader.read, stumble  # type: ignore[method-assign, assignment]
     scene.bind("w-0")
     scene.bind("w-1")
-    assert scene.book.state_of(GANG) is AttemptState.ASSEMBLING
+    assert scene.machine.state_of(GANG) is AttemptState.ASSEMBLING
     scene.reader.read = read  # type: ignore[method-assign]
     scene.clock.advance(0.5)
     scene.reader.confirm()
@@ -307,7 +307,7 @@ def test_instructions_decided_before_an_exception_are_carried_out(caplog):
     scene.clock.advance(40)
 
     assert second.done()
-    assert scene.barrier.waiting_binds == 0
+    assert scene.runner.waiting_binds == 0
 
 
 def test_timers_continue_after_an_observer_fails_on_a_timeout(caplog):
@@ -317,7 +317,7 @@ def test_timers_continue_after_an_observer_fails_on_a_timeout(caplog):
         scene.world.add_pod("w-0")
         waiting = scene.bind("w-0")
         scene.clock.advance(5)
-        if scene.book.learned.learnt_timeout_s is None:
+        if scene.machine.learned.learnt_timeout_s is None:
             waiting.hang_up()
         scene.clock.advance(2)
     assert "stumbled" in caplog.text
@@ -331,7 +331,7 @@ def test_timers_continue_after_an_observer_fails_on_a_timeout(caplog):
 def test_an_answer_that_cannot_be_delivered_does_not_affect_others(caplog):
     scene = Scene(3)
     order = BindOrder(uid=PodUid("w-0"), namespace="team", name="w-0", node="n-1")
-    scene.barrier.bind(order, stumble)
+    scene.runner.bind(order, stumble)
     waiting = scene.bind("w-1")
     scene.clock.advance(30)
 
@@ -344,7 +344,7 @@ def test_an_impossible_event_is_logged_and_ignored(caplog):
     scene = Scene(2)
     waiting = scene.bind("w-0")
     stranger = BindOrder(uid=PodUid("stranger"), namespace="team", name="stranger", node="n-1")
-    scene.barrier._settle(stranger, BOUND)
+    scene.runner._settle(stranger, BOUND)
 
     assert "permit runner failed" in caplog.text
     scene.clock.advance(30)
@@ -358,7 +358,7 @@ def test_a_partial_commit_is_reported():
     scene.binder.say("w-1", BindOutcome(BindResult.FAILED, "the API server refused the binding"))
 
     assert scene.notebook.partial == [GANG]
-    assert scene.book.state_of(GANG) is AttemptState.PARTIAL
+    assert scene.machine.state_of(GANG) is AttemptState.PARTIAL
 
 
 def test_a_gang_bound_in_part_is_evicted_if_the_setting_asks_for_it():
@@ -393,22 +393,22 @@ def test_a_lost_lease_refuses_waiting_binds_and_lets_sent_bindings_finish():
     scene.world.add_group(2, OTHER, uid="g-2")
     scene.world.add_pod("o-0", OTHER)
     waiting = scene.bind("o-0")
-    scene.barrier.lose_lease()
+    scene.runner.lose_lease()
 
     assert waiting.result(0) == Cause.LEASE_LOST.text(OTHER)
-    assert scene.barrier.readiness() == [f"binds: {Cause.LEASE_LOST.text()}"]
+    assert scene.runner.readiness() == [f"binds: {Cause.LEASE_LOST.text()}"]
     assert not any(each.done() for each in sent)
     for uid in ("w-0", "w-1"):
         scene.binder.say(uid)
     assert [each.result(0) for each in sent] == ["", ""]
-    scene.barrier.open()
-    assert scene.barrier.readiness() == []
+    scene.runner.open()
+    assert scene.runner.readiness() == []
 
 
 def test_the_shutdown_waits_for_sent_bindings():
     scene = Scene(2)
     first, second = scene.start_gang(2)
-    finished = scene.barrier.shut_down()
+    finished = scene.runner.shut_down()
     assert not finished.done()
     scene.binder.say("w-0")
     scene.binder.say("w-1")
@@ -422,15 +422,15 @@ def test_the_shutdown_refuses_waiting_binds_at_once():
     scene = Scene(2)
     waiting = scene.bind("w-0")
 
-    assert scene.barrier.shut_down().done()
+    assert scene.runner.shut_down().done()
     assert waiting.result(0) == Cause.SHUT_DOWN.text(GANG)
 
 
 def test_only_the_leader_accepts_binds():
     scene = Scene(2)
-    scene.barrier.lose_lease()
+    scene.runner.lose_lease()
     refused = scene.bind("w-0")
-    scene.barrier.open()
+    scene.runner.open()
     scene.world.add_pod("w-0")
 
     assert refused.result(0) == Cause.LEASE_LOST.text()
@@ -439,7 +439,7 @@ def test_only_the_leader_accepts_binds():
 
 def test_a_too_short_timeout_of_kube_scheduler_is_learnt_and_reported(caplog):
     scene = Scene(2)
-    assert scene.book.learned.learnt_timeout_s is None
+    assert scene.machine.learned.learnt_timeout_s is None
     for _ in range(3):
         scene.world.add_pod("w-0")
         waiting = scene.bind("w-0")
@@ -447,7 +447,7 @@ def test_a_too_short_timeout_of_kube_scheduler_is_learnt_and_reported(caplog):
         waiting.hang_up()
         scene.clock.advance(2)
 
-    assert scene.book.learned.learnt_timeout_s == scene.notebook.learnt == pytest.approx(5.0)
+    assert scene.machine.learned.learnt_timeout_s == scene.notebook.learnt == pytest.approx(5.0)
     assert "kube-scheduler gives up binds sooner than configured" in caplog.text
     scene.world.add_pod("w-0")
     waiting = scene.bind("w-0")
@@ -474,10 +474,10 @@ def learns_a_short_timeout() -> Scene:
 def test_a_standby_does_not_report_a_timeout_learnt_while_it_led():
     scene = learns_a_short_timeout()
 
-    scene.barrier.lose_lease()
+    scene.runner.lose_lease()
 
     assert scene.notebook.learnt is None
-    assert scene.book.learned.current(scene.clock.monotonic()).hold_s == 30
+    assert scene.machine.learned.current(scene.clock.monotonic()).hold_s == 30
 
 
 def test_a_learnt_timeout_is_reported_for_ten_minutes_without_further_binds():
@@ -512,7 +512,7 @@ def test_a_gang_whose_calls_come_from_many_threads_is_bound_once():
     assert {each.result(5) for each in waiting.values()} == {""}
     assert sorted(uid for batch in scene.binder.batches for uid in batch) == sorted(waiting)
     assert len(scene.binder.batches) == 1
-    soundness.check(scene.book)
+    soundness.check(scene.machine)
 
 
 def test_the_runner_counts_waiting_binds():
@@ -520,11 +520,11 @@ def test_the_runner_counts_waiting_binds():
     scene.bind("w-0")
     scene.bind("w-1")
 
-    assert scene.barrier.waiting_binds == 2
+    assert scene.runner.waiting_binds == 2
 
 
 def test_one_timer_is_pending_however_many_gangs_lose_a_member():
-    """Doubt comes sooner than the deadline: the ring it overtook must not call for another."""
+    """A lost member sets an earlier timer. The later one that it replaced must not set another."""
     scene = Scene(0)
     for number in range(60):
         gang = GangKey(f"team/g-{number}")
@@ -533,7 +533,7 @@ def test_one_timer_is_pending_however_many_gangs_lose_a_member():
         leaving = scene.world.add_pod(f"x-{number}", gang)
         scene.bind(f"w-{number}")
         scene.world.remove_pod(leaving)
-        scene.barrier.pod_changed(leaving, None)
+        scene.runner.pod_changed(leaving, None)
         scene.clock.advance(10)
 
     assert scene.clock.waiting < 10

@@ -1,4 +1,4 @@
-"""What kube-scheduler's closed connections teach about its timeout."""
+"""Timeouts, configured or learnt from the connections that kube-scheduler closes."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from extender.permit.timeouts import LearnedTimeout, Timeouts
 CONFIGURED = Timeouts()
 
 
-def closes(patience: LearnedTimeout, *ages: float, every_s: float = 10.0) -> float:
+def disconnect_at(patience: LearnedTimeout, *ages: float, every_s: float = 10.0) -> float:
     now = 1000.0
     for age in ages:
         now += every_s
@@ -36,7 +36,7 @@ def test_a_gang_that_is_too_large_for_the_usual_budget_needs_more():
 
 def test_calls_that_repeatedly_disconnect_at_the_same_age_show_the_timeout():
     patience = LearnedTimeout(CONFIGURED)
-    now = closes(patience, 5.01, 5.0, 5.03)
+    now = disconnect_at(patience, 5.01, 5.0, 5.03)
 
     assert patience.learnt_timeout_s == 5.0
     assert patience.current(now).bind_timeout_s == pytest.approx(5.0)
@@ -45,28 +45,28 @@ def test_calls_that_repeatedly_disconnect_at_the_same_age_show_the_timeout():
 
 def test_a_restart_that_closes_everything_at_once_teaches_nothing():
     patience = LearnedTimeout(CONFIGURED)
-    closes(patience, 5.0, 5.0, 5.0, 5.0, every_s=0.01)
+    disconnect_at(patience, 5.0, 5.0, 5.0, 5.0, every_s=0.01)
 
     assert patience.learnt_timeout_s is None
 
 
 def test_ages_that_differ_teach_nothing():
     patience = LearnedTimeout(CONFIGURED)
-    closes(patience, 5.0, 12.0, 5.0, 7.0)
+    disconnect_at(patience, 5.0, 12.0, 5.0, 7.0)
 
     assert patience.learnt_timeout_s is None
 
 
 def test_callers_that_disconnect_at_once_teach_nothing():
     patience = LearnedTimeout(CONFIGURED)
-    closes(patience, 0.0, 0.0, 0.0)
+    disconnect_at(patience, 0.0, 0.0, 0.0)
 
     assert patience.learnt_timeout_s is None
 
 
 def test_a_timeout_as_configured_changes_nothing():
     patience = LearnedTimeout(CONFIGURED)
-    now = closes(patience, 45.0, 45.0, 45.0)
+    now = disconnect_at(patience, 45.0, 45.0, 45.0)
 
     assert patience.learnt_timeout_s is None
     assert patience.current(now) is CONFIGURED
@@ -74,7 +74,7 @@ def test_a_timeout_as_configured_changes_nothing():
 
 def test_a_learnt_timeout_is_forgotten_after_a_while():
     patience = LearnedTimeout(CONFIGURED)
-    now = closes(patience, 5.0, 5.0, 5.0)
+    now = disconnect_at(patience, 5.0, 5.0, 5.0)
 
     assert patience.current(now + 599) != CONFIGURED
     assert patience.current(now + 601) is CONFIGURED

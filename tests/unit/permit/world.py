@@ -1,4 +1,4 @@
-"""A cluster in a few dictionaries, and a desk at which a test talks to the book."""
+"""A cluster in a few dictionaries, and a driver that sends a test's events to the state machine."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ LOST = BindOutcome(BindResult.LOST, "the pod is gone")
 
 
 class World:
-    """The mirror (`Facts`) and the room in flight (`InFlight`), as a test wants them."""
+    """The cache (`Facts`) and the reservations, as a test sets them."""
 
     def __init__(self) -> None:
         self.pods: dict[PodUid, Pod] = {}
@@ -56,23 +56,28 @@ class World:
         self.gangs: dict[PodUid, GangKey] = {}
         self.groups: dict[GangKey, PodGroup] = {}
         self.nodes: dict[str, Node] = {}
-        #: Pods with room in flight: uid -> (stage, node).
+        #: Pods with a reservation: uid -> (stage, node).
         self.flight: dict[PodUid, tuple[str, str]] = {}
-        #: Pods that never passed filter.
+        #: Pods that filter never admitted.
         self.not_filtered: set[PodUid] = set()
-        #: Binds whose room was promised to others meanwhile.
-        self.promised_away: set[tuple[PodUid, str]] = set()
-        #: Pods that kube-scheduler was allowed to evict.
-        self.granted: set[PodUid] = set()
+        #: Binds whose capacity was reserved for other pods meanwhile.
+        self.reserved_for_others: set[tuple[PodUid, str]] = set()
+        #: Pods that kube-scheduler may evict.
+        self.may_be_evicted: set[PodUid] = set()
         self.backoffs: list[tuple[GangKey, float]] = []
 
     # Building
 
     def add_node(
-        self, name: str, *, room: int | None = None, taints: tuple[Taint, ...] = (), **facts: bool
+        self,
+        name: str,
+        *,
+        max_pods: int | None = None,
+        taints: tuple[Taint, ...] = (),
+        **facts: bool,
     ) -> None:
-        """Add a node, or change it; without *room* it takes any number of pods."""
-        allocatable = NOTHING if room is None else Resources({PODS: room})
+        """Add or change a node. Without *max_pods* it takes any number of pods."""
+        allocatable = NOTHING if max_pods is None else Resources({PODS: max_pods})
         self.nodes[name] = Node(name=name, allocatable=allocatable, taints=taints, **facts)
 
     def add_group(
@@ -100,7 +105,7 @@ class World:
         *,
         node: str = "",
         role: str = "",
-        ticket: bool = True,
+        reserved: bool = True,
         is_shown: bool = True,
     ) -> PodUid:
         key = PodUid(uid)
@@ -110,8 +115,8 @@ class World:
         )
         if gang is not None:
             self.gangs[key] = gang
-        if ticket and not node:
-            self.flight[key] = ("passed", "")
+        if reserved and not node:
+            self.flight[key] = ("filtered", "")
         return key
 
     def change_pod(self, uid: str, **facts: object) -> PodUid:
@@ -153,15 +158,15 @@ class World:
         return [pod for uid, pod in self.pods.items() if self.gangs.get(uid) == key]
 
     def scheduled(self, key: GangKey) -> int:
-        return len(self.seats(key))
+        return len(self.scheduled_pods(key))
 
     def scheduled_in_role(self, key: GangKey, role: str) -> int:
-        return sum(pod.role == role for pod in self.seats(key))
+        return sum(pod.role == role for pod in self.scheduled_pods(key))
 
-    def seats(self, key: GangKey) -> list[Pod]:
-        """Name those on a node; who is bound has a seat before it is shown to exist."""
+    def scheduled_pods(self, key: GangKey) -> list[Pod]:
+        """Return members on a node. A bound member counts before the watch shows it."""
         known = [*self.pods.items(), *self.unshown.items()]
-        return [pod for uid, pod in known if self.gangs.get(uid) == key and self._is_seated(pod)]
+        return [pod for uid, pod in known if self.gangs.get(uid) == key and self._is_scheduled(pod)]
 
     def reserved_node(self, uid: PodUid) -> str | None:
         return self.flight[uid][1] if uid in self.flight else None
@@ -170,14 +175,14 @@ class World:
         return uid not in self.not_filtered
 
     def may_bind(self, uid: PodUid, node: str) -> bool:
-        return (uid, node) not in self.promised_away
+        return (uid, node) not in self.reserved_for_others
 
     def may_lose_all(self, gang: GangKey) -> bool:
-        seated = [pod.uid for pod in self.seats(gang)]
-        return bool(seated) and self.granted.issuperset(seated)
+        seated = [pod.uid for pod in self.scheduled_pods(gang)]
+        return bool(seated) and self.may_be_evicted.issuperset(seated)
 
     def may_lose(self, uid: PodUid) -> bool:
-        return uid in self.granted
+        return uid in self.may_be_evicted
 
     def node(self, name: str) -> Node | None:
         return self.nodes.get(name)
@@ -190,18 +195,18 @@ class World:
         if known is None or PODS not in known.allocatable:
             return known is not None
         on_their_way = {
-            uid for uid, (stage, to) in self.flight.items() if to == node and stage != "passed"
+            uid for uid, (stage, to) in self.flight.items() if to == node and stage != "filtered"
         }
         seated = {pod.uid for pod in self.pods.values() if pod.node == node}
         return len(on_their_way | seated | set(pods)) <= known.allocatable[PODS]
 
-    def _is_seated(self, pod: Pod) -> bool:
+    def _is_scheduled(self, pod: Pod) -> bool:
         return pod.status in SCHEDULED_SET or self.flight.get(pod.uid, ("", ""))[0] == "bound"
 
-    # InFlight
+    # Reservations
 
     def take_note(self, instruction: Instruction) -> None:
-        """Keep room in flight as the barrier would."""
+        """Update the reservations as the permit runner would."""
         match instruction:
             case MarkWaiting(uid, node):
                 self.mark_waiting(uid, node)
@@ -218,20 +223,20 @@ class World:
                 self.mark_unknown(uid, node)
 
     def mark_waiting(self, uid: PodUid, node: str) -> None:
-        self.flight[uid] = ("held", node)
+        self.flight[uid] = ("waiting", node)
 
     def mark_binding(self, uid: PodUid, node: str) -> None:
-        self.flight[uid] = ("committing", node)
+        self.flight[uid] = ("binding", node)
 
     def mark_unknown(self, uid: PodUid, node: str) -> None:
-        """The room stays taken as it is."""
+        """The reservation stays as it is."""
 
     def mark_bound(self, uid: PodUid, node: str) -> None:
         self.flight[uid] = ("bound", node)
 
     def keep_reserved(self, uid: PodUid, node: str) -> None:
         if uid in self.flight:
-            self.flight[uid] = ("passed", node)
+            self.flight[uid] = ("filtered", node)
 
     def release(self, uid: PodUid) -> None:
         self.flight.pop(uid, None)
@@ -240,22 +245,22 @@ class World:
         self.backoffs.append((gang, span_s))
 
 
-class Desk:
-    """Tells the book what happened, checks it after every word, keeps the world in step."""
+class MachineDriver:
+    """Sends events to the state machine, checks it after each, and updates the world."""
 
     def __init__(self, world: World, limits: Timeouts | None = None) -> None:
         self.world = world
         self.limits = limits or Timeouts()
-        self.book = StateMachine(world, self.limits, chance=lambda: 0.0)
+        self.machine = StateMachine(world, self.limits, chance=lambda: 0.0)
         self.now = 100.0
         self.answers: dict[CallId, Answer] = {}
         self._calls = 0
 
     def tell(self, event: Event) -> list[Instruction]:
-        instructions = list(self.book.react(event, self.now))
+        instructions = list(self.machine.react(event, self.now))
         for instruction in instructions:
             self._carry_out(instruction)
-        soundness.check(self.book)
+        soundness.check(self.machine)
         return instructions
 
     def _carry_out(self, instruction: Instruction) -> None:
@@ -280,11 +285,11 @@ class Desk:
         return self.tell(PeerGone(CallId(call)))
 
     def passes(self, seconds: float) -> list[Instruction]:
-        """Let time pass, ringing whenever the book asked for it."""
+        """Let time pass, with a tick whenever the state machine asked for it."""
         until = self.now + seconds
         out: list[Instruction] = []
-        while self.book.due is not None and self.book.due <= until:
-            self.now = max(self.now, self.book.due)
+        while self.machine.due is not None and self.machine.due <= until:
+            self.now = max(self.now, self.machine.due)
             out += self.tell(Tick())
         self.now = until
         return out
@@ -300,7 +305,7 @@ class Desk:
         return self.tell(Settled(PodUid(uid), outcome))
 
     def commits(self, instructions: list[Instruction]) -> list[Instruction]:
-        """Verify with what the mirror shows; give what follows."""
+        """Verify with the group in the cache, and return the instructions."""
         verify = the(Verify, instructions)
         return self.tell(Verified(verify.gang, verify.epoch, self.world.group(verify.gang)))
 
@@ -314,22 +319,24 @@ class Desk:
 
 
 def the(kind: type[Found], instructions: list[Instruction]) -> Found:
-    """Give the only instruction of a kind."""
+    """Return the only instruction of a kind."""
     (found,) = (each for each in instructions if isinstance(each, kind))
     return found
 
 
 def bound_uids(instructions: list[Instruction]) -> list[str]:
-    """Name the pods whose bindings are sent."""
+    """Return the pods whose bindings are sent."""
     return [order.uid for each in instructions if isinstance(each, Bind) for order in each.orders]
 
 
-def a_gang_of(members: int, min_member: int | None = None, limits: Timeouts | None = None) -> Desk:
-    """Give a desk before a gang of w-0, w-1, ... that is ticketed and has its nodes."""
+def a_gang_of(
+    members: int, min_member: int | None = None, limits: Timeouts | None = None
+) -> MachineDriver:
+    """Return a driver with a gang of w-0, w-1, ... that has reservations and nodes."""
     world = World()
     for name in ("n-1", "n-2", "n-3"):
         world.add_node(name)
     world.add_group(members if min_member is None else min_member)
     for index in range(members):
         world.add_pod(f"w-{index}")
-    return Desk(world, limits)
+    return MachineDriver(world, limits)

@@ -1,4 +1,4 @@
-"""Who is let in before the next plan: whole gangs, as their members come, while nobody waits."""
+"""Gangs that are admitted before the next plan, as their members come, while no gang waits."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.unit.reservations.world import GRACE_S, NODES, OPEN
 
 
 class World(promises.World):
-    """One whose queue is open as if a plan had said so."""
+    """A world whose queue is open, as if by a plan."""
 
     def __init__(self, *items: Any, left: Resources | None = None) -> None:
         super().__init__(*items, plan=Plan(direct_admission={"default": DirectAdmission(left)}))
@@ -76,7 +76,7 @@ def test_nothing_is_reserved_if_not_all_of_the_gang_fits() -> None:
 
 
 def test_full_nodes_are_not_checked_for_every_member_of_a_gang() -> None:
-    """Each would cost kube-scheduler's one loop a look at all nodes, as often as it is tried."""
+    """Each try would check all nodes during a filter call, which blocks kube-scheduler."""
     world = World(pod_group(min_member=9))
     looks = []
     look, world.ledger.capacity.slots = (
@@ -88,7 +88,7 @@ def test_full_nodes_are_not_checked_for_every_member_of_a_gang() -> None:
     assert len(looks) == len(NODES)
 
     world.ledger.capacity.slots = look
-    assert another(world, "small", "a"), "others are not concerned"
+    assert first_member_of(world, "small", "a"), "other gangs are not affected"
     assert world.admit("p0", 4) is None
     world.clock.advance(1.0)
     assert world.admit("p0", 4)
@@ -242,31 +242,33 @@ def test_placeholders_that_no_member_takes_over_are_released() -> None:
 AGES = {"p0": 61.0, "p1": 59.0}
 
 
-def given_up() -> World:
-    """A world in which a gang of three kept room, and only one of it came."""
+def incomplete_gang() -> World:
+    """A world in which a gang of three had placeholders, and only one member came."""
     world = World(pod_group(min_member=3))
     world.admit("p0", 3)
     world.see_members("p0")
-    give_up(world)
+    expire_incomplete(world)
     return world
 
 
-def give_up(world: World) -> None:
+def expire_incomplete(world: World) -> None:
     world.clock.advance(GRACE_S + 1)
     world.arrivals.settle()
     world.table.expire(GANG)
 
 
-def another(world: World, name: str, namespace: str, min_member: int = 2) -> Reservation | None:
-    """Let the first member of another gang come."""
+def first_member_of(
+    world: World, name: str, namespace: str, min_member: int = 2
+) -> Reservation | None:
+    """Let filter admit the first member of another gang."""
     made = PodGroup(namespace=namespace, name=name, min_member=min_member)
     first = replace(pod(f"{name}-0"), namespace=namespace)
     return world.arrivals.admit(first, made, "default", NODES)
 
 
 def test_a_gang_that_stayed_incomplete_is_admitted_again_only_when_complete() -> None:
-    """Else a pod now and then would keep the room of the whole gang for ever."""
-    world = given_up()
+    """Otherwise a pod now and then would keep the capacity of the whole gang for ever."""
+    world = incomplete_gang()
     world.clock.advance(DISTRUST_S.longest_s)
 
     assert world.admit("p0", 3) is None
@@ -277,7 +279,7 @@ def test_a_gang_that_stayed_incomplete_is_admitted_again_only_when_complete() ->
 
 
 def test_a_deleted_gang_is_forgotten() -> None:
-    world = given_up()
+    world = incomplete_gang()
     world.lose_pod("p0")
     world.clock.advance(DISTRUST_S.first_s + 1)
     world.arrivals.settle()
@@ -287,7 +289,7 @@ def test_a_deleted_gang_is_forgotten() -> None:
 
 
 def test_a_gang_that_was_incomplete_before_the_term_is_not_arriving() -> None:
-    """After every change of leaders each such gang would keep room and have its members woken."""
+    """After every change of leaders each such gang would get placeholders and wake-ups."""
     made = PodGroup(namespace="a", name="train", min_member=3)
     world = World(pod_group(min_member=3))
     world.see_members("p0", "p1")
@@ -307,55 +309,55 @@ def test_an_old_complete_gang_is_admitted() -> None:
 
 
 def test_a_namespace_that_left_capacity_unused_gets_no_placeholders_for_a_while() -> None:
-    world = given_up()
+    world = incomplete_gang()
 
-    assert another(world, "next", "a") is None
-    assert another(world, "theirs", "b"), "it is nobody else's fault"
+    assert first_member_of(world, "next", "a") is None
+    assert first_member_of(world, "theirs", "b"), "other namespaces are not affected"
     world.clock.advance(DISTRUST_S.first_s + 1)
-    assert another(world, "next", "a")
+    assert first_member_of(world, "next", "a")
 
 
 def test_a_complete_gang_is_admitted_whatever_its_namespace_left_unused() -> None:
-    world = given_up()
+    world = incomplete_gang()
     world.see(seen("q0", "next"), seen("q1", "next"))
 
-    assert another(world, "next", "a")
+    assert first_member_of(world, "next", "a")
 
 
 def test_the_pause_grows_each_time_capacity_is_left_unused() -> None:
-    world = given_up()
+    world = incomplete_gang()
     world.lose_pod("p0")
     world.clock.advance(DISTRUST_S.first_s + 1)
     world.see_members("p0")
     world.arrivals.settle()
-    assert world.admit("p0", 3) is None, "all of it was gone for no moment that we saw"
+    assert world.admit("p0", 3) is None, "the cache never saw all members gone"
     world.lose_pod("p0")
     world.arrivals.settle()
     world.see_members("p0")
     assert world.admit("p0", 3)
-    give_up(world)
+    expire_incomplete(world)
 
     world.clock.advance(DISTRUST_S.first_s + 1)
-    assert another(world, "next", "a") is None
+    assert first_member_of(world, "next", "a") is None
     world.clock.advance(DISTRUST_S.first_s)
-    assert another(world, "next", "a")
+    assert first_member_of(world, "next", "a")
 
 
 def test_several_gangs_that_expire_together_count_once() -> None:
     world = World(pod_group(min_member=3), pod_group("other", min_member=3))
     world.admit("p0", 3)
-    another(world, "other", "a", 3)
+    first_member_of(world, "other", "a", 3)
     world.see(seen("p0"), seen("other-0", "other"))
     world.clock.advance(GRACE_S + 1)
     world.arrivals.settle()
     assert len(world.incomplete) == 2
 
     world.clock.advance(DISTRUST_S.first_s + 1)
-    assert another(world, "next", "a")
+    assert first_member_of(world, "next", "a")
 
 
 def test_a_gang_deleted_before_its_grace_ends_has_left_its_capacity_unused_too() -> None:
-    """Else a pod that is deleted in time, under one name after the other, keeps it for ever."""
+    """Otherwise pods that are deleted in time, with ever new names, keep the capacity for ever."""
     world = World(pod_group(min_member=3))
     world.admit("p0", 3)
     world.see_members("p0")
@@ -363,8 +365,8 @@ def test_a_gang_deleted_before_its_grace_ends_has_left_its_capacity_unused_too()
     world.arrivals.settle()
 
     assert world.kept == []
-    assert another(world, "next", "a") is None
-    assert another(world, "theirs", "b")
+    assert first_member_of(world, "next", "a") is None
+    assert first_member_of(world, "theirs", "b")
 
 
 def test_a_gang_that_lowers_its_minimum_has_left_its_capacity_unused_too() -> None:
@@ -375,7 +377,7 @@ def test_a_gang_that_lowers_its_minimum_has_left_its_capacity_unused_too() -> No
     world.arrivals.settle()
 
     assert world.kept == []
-    assert another(world, "next", "a") is None
+    assert first_member_of(world, "next", "a") is None
 
 
 def test_a_member_deleted_after_its_gang_was_complete_has_no_consequence() -> None:
@@ -386,7 +388,7 @@ def test_a_member_deleted_after_its_gang_was_complete_has_no_consequence() -> No
     world.lose_pod("p1")
     world.arrivals.settle()
 
-    assert another(world, "next", "a")
+    assert first_member_of(world, "next", "a")
 
 
 def test_members_of_another_shape_that_the_plan_places_have_no_consequence() -> None:
@@ -396,11 +398,11 @@ def test_members_of_another_shape_that_the_plan_places_have_no_consequence() -> 
     world.arrivals.settle()
 
     assert world.kept == []
-    assert another(world, "next", "a")
+    assert first_member_of(world, "next", "a")
 
 
 def test_unused_capacity_of_a_namespace_is_forgotten_after_a_while() -> None:
-    world = given_up()
+    world = incomplete_gang()
     world.clock.advance(DISTRUST_S.first_s + DISTRUST_S.longest_s + 1)
     world.arrivals.settle()
 
@@ -447,7 +449,7 @@ def test_a_gang_that_a_quota_of_its_namespace_may_refuse_is_left_to_the_plan() -
     world = World(ResourceQuota(namespace="a", name="compute"))
 
     assert world.admit("p0", 2, min_resources=amounts(cpu=2)) is None
-    assert world.admit("p0", 2), "who does not say what it needs is not judged by quotas"
+    assert world.admit("p0", 2), "a gang without minResources is not checked against quotas"
 
 
 def test_gangs_are_admitted_again_when_the_last_quota_is_deleted() -> None:

@@ -1,4 +1,4 @@
-"""Room that was promised before a queue was closed is not used afterwards."""
+"""Capacity that was reserved before its queue was closed is not used afterwards."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ ALL = Queue(name="all")
 
 
 def admitted() -> World:
-    """A gang of two that waits in the queue red, and has its ticket."""
+    """A gang of two that waits in the queue red and has reservations."""
     world = World(ALL, RED, pod_group(queue="red"), seen("w-0"), seen("w-1"))
     world.turn()
     assert len(world.table.of_gang(GANG)) == 2
@@ -50,7 +50,7 @@ def test_a_gang_with_bound_members_continues_in_a_closed_queue() -> None:
 
 
 def test_a_gang_whose_members_are_all_finished_does_not_start_in_a_closed_queue() -> None:
-    """Nobody of it is on a node: whoever starts now would start in a closed queue."""
+    """No member is on a node, so a new member would start in a closed queue."""
     world = admitted()
     world.see(seen("w-0", on="n1", status=Status.SUCCEEDED))
     world.turn()
@@ -71,7 +71,7 @@ def test_a_gang_with_a_binding_in_flight_continues_in_a_closed_queue() -> None:
 
 
 def test_a_reservation_is_released_when_its_gang_leaves_the_queue() -> None:
-    """Else whoever has a ticket moves to a closed queue, or a full one, and starts there."""
+    """Otherwise a gang with a reservation could move to a closed or full queue and start there."""
     world = admitted()
     world.see(Queue(name="blue", state=QueueState.CLOSED))
     world.see(pod_group(queue="blue"))

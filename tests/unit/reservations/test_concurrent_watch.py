@@ -1,6 +1,6 @@
-"""Filter and bind in the event loop, the watch in a thread of its own: no step between them errs.
+"""Filter and bind run in the event loop, the watch in its own thread: any interleaving is safe.
 
-Every test lets the watch speak between any two steps that the loop runs.
+Every test delivers a watch event between any two steps of the loop.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ PORTED = shape(cpu=1, host_ports=(HostPort(8080, "TCP", "0.0.0.0"),))
 
 
 def come_and_go(come: Callable[[str], object], go: Callable[[str], object]) -> Callable[[], None]:
-    """Let some of three be there, now these and now those."""
+    """Add and remove three objects in turns."""
     chance = Random(17)
 
     def act() -> None:
@@ -120,7 +120,7 @@ def test_a_node_that_shrinks_during_filter_is_not_taken_for_large() -> None:
     steps = count()
 
     def shrink() -> None:
-        # Late enough that filter has looked at the clock by then.
+        # Late enough that filter has read the clock by then.
         if next(steps) >= 30 and (cpu := next(sizes, None)) is not None:
             world.see(node("n1", cpu=cpu))
 
@@ -131,14 +131,14 @@ def test_a_node_that_shrinks_during_filter_is_not_taken_for_large() -> None:
     assert "n1" in world.cluster.recently_shrunk()
 
 
-#: At a landing every third of the points that a nightly run looks at.
+#: A landing checks every third of the points of a nightly run.
 STEP = 2 if PROFILE == "nightly" else 6
 STEPS = ["the pod is being deleted", "kube-scheduler found no node", "the pod left its gang"]
 
 
 @pytest.mark.parametrize("step", STEPS)
 def test_a_binding_that_is_sent_during_a_watch_event_keeps_its_capacity(step: str) -> None:
-    """The watch looks at a promise and ends it; at every moment the binding may be sent."""
+    """The watch reads a reservation and ends it. The binding may be sent at any moment."""
     change = {
         STEPS[0]: seen("w-0", status=Status.RELEASING),
         STEPS[1]: seen("w-0", refusal="0/2 nodes are available"),
@@ -150,7 +150,7 @@ def test_a_binding_that_is_sent_during_a_watch_event_keeps_its_capacity(step: st
 
 
 def send_after(turns: int, change: SeenPod) -> list[bool]:
-    """Try to send the binding after so many steps of the watch; nothing when it ended before."""
+    """Try to send the binding after so many steps of the watch, unless it ended before."""
     world = World(pod_group(), seen("w-0"), plan=OPEN)
     world.promise("w-0", on="n1")
     world.table.advance(uid("w-0"), Stage.FILTERED)

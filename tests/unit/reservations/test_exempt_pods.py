@@ -1,5 +1,5 @@
-"""Pods that ask nobody, because they are critical or kube-scheduler's own gang: let through, and
-counted in their home queue from filter on."""
+"""Exempt pods, critical or of kube-scheduler's own gangs, are admitted directly, and count in their
+home queue from filter on."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who keeps which room for whom, however filter, bind, plan and watch interleave."""
+"""The reservations of pods and gangs, however filter, bind, plan and watch interleave."""
 
 from __future__ import annotations
 
@@ -65,8 +65,8 @@ def test_a_member_that_took_over_a_placeholder_is_woken_like_any_other() -> None
 
 
 def test_a_pod_that_does_not_come_to_filter_is_woken_before_its_reservation_expires() -> None:
-    # kube-scheduler 1.28 sleeps on a pod for whose filter call nobody answered, and writes of it
-    # only that something went wrong.
+    # kube-scheduler 1.28 does not retry a pod whose filter call got no answer, and its condition
+    # says only that something went wrong.
     world = World(*gang_of_two(), plan=Plan())
     assert world.turn() == []
 
@@ -90,7 +90,7 @@ def test_a_pod_that_kube_scheduler_retries_itself_is_not_woken() -> None:
     assert world.wait(3.0) == []
 
 
-# Offers that miss
+# Offers without the reserved node
 
 
 def test_a_stale_nomination_swaps_reservations_and_ends_none() -> None:
@@ -197,14 +197,14 @@ def test_the_rejected_nodes_of_one_gang_are_not_rejected_for_others() -> None:
     world.turn()
 
     assert sorted(world.places(QUICK).values()) == NODES
-    assert not world.cluster.rejected_nodes.by_gang(), "it is forgotten with its gang"
+    assert not world.cluster.rejected_nodes.by_gang(), "they are forgotten with their gang"
 
 
 # Ordinary pods
 
 
-def promised_but_one(world: World) -> World:
-    """Promise three of the four slots of n1 to a gang."""
+def three_of_four_reserved(world: World) -> World:
+    """Reserve three of the four slots of n1 for a gang."""
     for index in range(3):
         world.promise(f"p{index}", "n1")
     return world
@@ -214,7 +214,7 @@ def test_an_ordinary_pod_does_not_take_reserved_capacity_between_filter_and_bind
     world = World(seen("a", ""), seen("b", ""), plan=OPEN)
     assert list(world.ask_single("a").nodes) == NODES
     assert list(world.ask_single("b").nodes) == NODES
-    promised_but_one(world)
+    three_of_four_reserved(world)
 
     assert world.ledger.may_bind(uid("a"), "n1")
     world.ledger.mark_binding(uid("a"), "n1")
@@ -224,18 +224,20 @@ def test_an_ordinary_pod_does_not_take_reserved_capacity_between_filter_and_bind
 
 
 def test_an_ordinary_pod_with_one_node_left_has_a_reservation_there() -> None:
-    world = promised_but_one(World(seen("a", ""), seen("b", ""), plan=OPEN))
+    world = three_of_four_reserved(World(seen("a", ""), seen("b", ""), plan=OPEN))
     assert list(world.ask_single("a", ["n1"]).nodes) == ["n1"]
     assert world.of("a").node == "n1"
 
     assert world.ask_single("b", ["n1"]).outcome == "BehindInOrder"
     world.wait(21)
-    assert world.table.of(uid("a")) is None, "its volumes may take long; its bind is judged anew"
+    assert world.table.of(uid("a")) is None, (
+        "its volumes may take long, and its bind is checked again"
+    )
     assert world.backs_off_for(GangKey("a/pod:a")) == 0
 
 
 def test_a_pod_that_may_use_a_contested_node_blocks_it_until_its_node_is_known() -> None:
-    world = promised_but_one(World(seen("a", ""), seen("b", ""), plan=OPEN))
+    world = three_of_four_reserved(World(seen("a", ""), seen("b", ""), plan=OPEN))
     assert list(world.ask_single("a").nodes) == NODES
 
     assert world.ask_single("b", ["n1"]).outcome == "BehindInOrder"
@@ -244,7 +246,7 @@ def test_a_pod_that_may_use_a_contested_node_blocks_it_until_its_node_is_known()
 
 
 def test_ordinary_pods_with_a_choice_avoid_each_others_nodes() -> None:
-    world = promised_but_one(World(seen("a", ""), seen("b", ""), plan=OPEN))
+    world = three_of_four_reserved(World(seen("a", ""), seen("b", ""), plan=OPEN))
     assert list(world.ask_single("a").nodes) == NODES
 
     assert list(world.ask_single("b").nodes) == ["n2"]
@@ -254,7 +256,7 @@ def test_on_a_node_without_reservations_kube_schedulers_count_is_used() -> None:
     world = World(seen("old", "other", shape=BIG, on="n1"), seen("a", ""), plan=OPEN)
 
     assert world.ask_single("a", ["n1"]).nodes
-    assert world.ledger.may_bind(uid("a"), "n1"), "our watch may be behind"
+    assert world.ledger.may_bind(uid("a"), "n1"), "the watch may be behind"
 
 
 def test_capacity_of_a_binding_in_flight_is_not_given_to_another_pod() -> None:
@@ -268,7 +270,7 @@ def test_capacity_of_a_binding_in_flight_is_not_given_to_another_pod() -> None:
 
 
 def test_an_ordinary_pod_is_not_bound_to_a_reserved_node_that_shrank_meanwhile() -> None:
-    world = promised_but_one(World(seen("a", ""), plan=OPEN))
+    world = three_of_four_reserved(World(seen("a", ""), plan=OPEN))
     assert list(world.ask_single("a", ["n1"]).nodes) == ["n1"]
 
     world.see(node("n1", cpu=3))
@@ -385,7 +387,7 @@ def test_filter_and_plan_do_not_use_the_same_remainder_of_a_capability() -> None
 
     assert world.places(QUICK) == {"q0": "n2"}
     assert world.places() == {}
-    assert world.cycle.is_due(), "what was refused is planned anew"
+    assert world.cycle.is_due(), "the refused gang is planned again"
 
 
 def guaranteed() -> list[Any]:
@@ -460,7 +462,7 @@ def test_a_ceiling_applies_to_all_child_queues_before_the_next_plan() -> None:
     assert passed == [True, True, False, False]
 
 
-# Tickets
+# Reservations
 
 
 def test_no_reservation_is_made_on_a_node_that_was_tainted_meanwhile() -> None:
@@ -595,7 +597,7 @@ def test_an_unused_reservation_expires_without_a_planning_cycle() -> None:
 
 
 def test_an_ordinary_pod_whose_reservation_expired_backs_off_for_a_second() -> None:
-    """It may have been behind thousands in kube-scheduler's queue, and keeps little room."""
+    """It may have been behind thousands in kube-scheduler's queue, and reserves little capacity."""
     key = GangKey("a/pod:a")
     world = World(seen("a", ""), plan=Plan())
     for pause_s in (1, 2, 4):
@@ -618,13 +620,13 @@ def test_the_nomination_is_removed_with_an_expired_reservation() -> None:
 
 def test_listeners_are_notified_of_an_expired_reservation() -> None:
     world = World(*gang_of_two())
-    heard: list[tuple[GangKey, float]] = []
-    world.ledger.on_expired(lambda gang, pause_s: heard.append((gang, pause_s)))
+    notified: list[tuple[GangKey, float]] = []
+    world.ledger.on_expired(lambda gang, pause_s: notified.append((gang, pause_s)))
     world.turn()
 
     world.wait(21)
 
-    assert heard == [(GANG, 10.0)]
+    assert notified == [(GANG, 10.0)]
 
 
 def test_a_pod_whose_binding_is_in_flight_gets_no_other_node() -> None:
@@ -697,18 +699,18 @@ def test_a_pod_known_only_from_filter_is_committed_with_its_capacity() -> None:
 def test_a_check_that_fails_is_repeated_for_its_reservation() -> None:
     world = World(*gang_of_two(), plan=Plan())
     world.turn()
-    heard: list[GangKey] = []
+    notified: list[GangKey] = []
 
     def stumble(key: GangKey, pause_s: float) -> None:
-        heard.append(key)
+        notified.append(key)
         raise RuntimeError("stumbled")
 
     world.ledger.on_expired(stumble)
-    world.ledger.on_expired(lambda key, pause_s: heard.append(key))
+    world.ledger.on_expired(lambda key, pause_s: notified.append(key))
     with pytest.raises(RuntimeError):
         world.wait(21)
 
-    assert heard == [GANG, GANG], "whoever stumbles costs nobody else the news"
+    assert notified == [GANG, GANG], "a listener that fails does not affect the others"
     assert world.places() == {}
 
 
@@ -731,8 +733,8 @@ def test_a_wake_up_that_fails_is_tried_again() -> None:
     assert {order.name for order in world.woken} == {"p0", "p1"}
 
 
-def doubted() -> World:
-    """A gang of two; nobody knows what became of the binding of its first member."""
+def unknown_binding() -> World:
+    """A gang of two. The outcome of the binding of its first member is unknown."""
     world = World(*gang_of_two())
     world.turn()
     for name in ("p0", "p1"):
@@ -743,7 +745,7 @@ def doubted() -> World:
 
 
 def test_a_binding_of_unknown_outcome_keeps_its_capacity_when_its_pod_retries() -> None:
-    world = doubted()
+    world = unknown_binding()
     node = world.of("p0").node
 
     world.ledger.mark_waiting(uid("p0"), node)
@@ -755,7 +757,7 @@ def test_a_binding_of_unknown_outcome_keeps_its_capacity_when_its_pod_retries() 
 
 
 def test_a_binding_of_unknown_outcome_that_is_sent_again_is_binding_and_then_released() -> None:
-    world = doubted()
+    world = unknown_binding()
     node = world.of("p0").node
 
     world.ledger.mark_waiting(uid("p0"), node)
@@ -767,7 +769,7 @@ def test_a_binding_of_unknown_outcome_that_is_sent_again_is_binding_and_then_rel
 
 
 def test_a_member_busy_with_its_volumes_keeps_its_reservation_beside_an_unknown_bind() -> None:
-    world = doubted()
+    world = unknown_binding()
     world.ledger.mark_waiting(uid("p0"), world.of("p0").node)
 
     world.wait(29)

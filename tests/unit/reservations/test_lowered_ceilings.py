@@ -1,4 +1,4 @@
-"""Room that was promised before the ceiling of a queue was lowered is not used beyond it."""
+"""Capacity that was reserved before a queue's ceiling was lowered is not used beyond it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def queue(name: str, cpus: int, parent: str = "") -> Queue:
 
 
 def admitted(*more: object, **rest: object) -> World:
-    """A gang of two that waits in the queue red, and has its ticket."""
+    """A gang of two that waits in the queue red and has reservations."""
     world = World(queue("all", 8), queue("red", 4, "all"), *more)
     world.see(pod_group(queue="red", **rest), seen("w-0"), seen("w-1"))
     world.turn()

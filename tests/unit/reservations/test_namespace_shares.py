@@ -1,4 +1,4 @@
-"""What a namespace has of a queue holds for every promise, before the next plan too."""
+"""The share of a namespace in a queue limits every reservation, before the next plan too."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ def namespace(name: str, **share: Any) -> Namespace:
     )
 
 
-def passed(world: World, number: int, **rest: Any) -> int:
-    """Let kube-scheduler ask about so many ordinary pods; count those that pass."""
+def admitted_of(world: World, number: int, **rest: Any) -> int:
+    """Let kube-scheduler ask about so many ordinary pods, and count those admitted."""
     names = [f"{rest.get('namespace', 'a')}-{index}" for index in range(number)]
     return sum(bool(world.ask_single(each, ["n1"], **rest).nodes) for each in names)
 
@@ -37,17 +37,19 @@ def test_ordinary_pods_are_admitted_up_to_the_ceiling_of_their_namespace() -> No
     world = World(node("n1", cpu=10), Queue(name="q"), namespace("a", limit=cpu(3)), nodes=[])
     world.turn()
 
-    assert passed(world, 6) == 3
-    assert passed(world, 6, namespace="c", queue="q") == 6, "others of the queue are not limited"
+    assert admitted_of(world, 6) == 3
+    assert admitted_of(world, 6, namespace="c", queue="q") == 6, (
+        "others of the queue are not limited"
+    )
 
 
 def test_reservations_count_against_the_share_of_the_namespace() -> None:
     world = World(node("n1", cpu=10), Queue(name="q"), namespace("a", limit=cpu(3)), nodes=[])
     world.turn()
 
-    assert passed(world, 2) == 2
+    assert admitted_of(world, 2) == 2
     world.turn()
-    assert passed(world, 6) == 3, "the two that passed before pass again, and one more"
+    assert admitted_of(world, 6) == 3, "the two admitted before are admitted again, and one more"
 
 
 def test_gangs_are_admitted_up_to_the_ceiling_of_their_namespace() -> None:
@@ -72,8 +74,10 @@ def test_no_pod_is_admitted_into_the_guarantee_of_another_namespace() -> None:
     )  # fmt: skip
     world.turn()
 
-    assert passed(world, 5, queue="q") + passed(world, 5, namespace="c", queue="other") == 6
-    assert passed(world, 5, namespace="b") == 4
+    assert (
+        admitted_of(world, 5, queue="q") + admitted_of(world, 5, namespace="c", queue="other") == 6
+    )
+    assert admitted_of(world, 5, namespace="b") == 4
 
 
 def test_filter_and_plan_do_not_use_the_same_remainder_of_a_share() -> None:
@@ -95,7 +99,7 @@ def test_filter_and_plan_do_not_use_the_same_remainder_of_a_share() -> None:
     world.turn()
 
     assert world.places() == {}
-    assert world.cycle.is_due(), "what was refused is planned anew"
+    assert world.cycle.is_due(), "the refused gang is planned again"
 
 
 def test_an_exempt_pod_counts_in_the_share_of_its_namespace() -> None:
@@ -103,7 +107,7 @@ def test_an_exempt_pod_counts_in_the_share_of_its_namespace() -> None:
     world.turn()
 
     assert world.ask_single("vital", ["n1"], priority_class="system-node-critical").nodes
-    assert passed(world, 6) == 2
+    assert admitted_of(world, 6) == 2
 
 
 def test_no_pod_is_admitted_by_a_plan_older_than_the_share() -> None:
@@ -112,10 +116,10 @@ def test_no_pod_is_admitted_by_a_plan_older_than_the_share() -> None:
     world.turn()
     world.see(namespace("a", limit=cpu(1)))
 
-    assert passed(world, 3) == 0
+    assert admitted_of(world, 3) == 0
     assert not world.ask("p0", "one", ["n1"]).nodes
     world.turn()
-    assert passed(world, 3) == 1
+    assert admitted_of(world, 3) == 1
 
 
 def test_no_reservation_is_made_by_a_plan_older_than_the_share() -> None:
@@ -138,4 +142,4 @@ def test_a_lowered_share_applies_at_once() -> None:
     world.turn()
     world.see(namespace("a", limit=cpu(2)))
 
-    assert passed(world, 4) == 2
+    assert admitted_of(world, 4) == 2

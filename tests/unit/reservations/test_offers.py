@@ -1,4 +1,4 @@
-"""What is remembered of nodes that were offered: bounded, by shape and by number."""
+"""The memory of offered nodes is bounded, by shape and by number."""
 
 from __future__ import annotations
 

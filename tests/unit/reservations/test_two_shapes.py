@@ -13,7 +13,7 @@ LAUNCHER = shape(cpu=1, memory=2)
 
 
 def arriving() -> World:
-    """A gang of four whose first worker is held, and whose launcher had to be refused."""
+    """A gang of four. The bind of its first worker waits, and its launcher was refused."""
     world = World(pod_group(min_member=4))
     world.turn()
     assert world.ask("w0").nodes
@@ -49,7 +49,7 @@ def test_a_gang_whose_members_come_slowly_gets_no_backoff() -> None:
 
 
 def test_a_plan_from_before_the_arrival_adds_no_reservations_to_the_placeholders() -> None:
-    """The plan saw all of it waiting; meanwhile filter took places for the whole minimum."""
+    """The plan saw all of it waiting. Meanwhile filter reserved capacity for the whole minimum."""
     world = World(pod_group(min_member=2))
     world.turn()
     world.see(seen("w0"), seen("w1"))

@@ -1,4 +1,4 @@
-"""Gate, cycle and ledger around one small cluster, turned by hand with a clock set by hand."""
+"""Gate, planning loop and ledger with a small cluster. Tests run cycles and set the clock."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ GRACE_S = 3.0
 
 
 class World:
-    """Two nodes of four cpus unless told otherwise; no plan has been made until `turn`."""
+    """Two nodes of four cpus by default. No plan has been made until `turn`."""
 
     def __init__(
         self,
@@ -61,7 +61,7 @@ class World:
         )
         self.arrivals.on_incomplete(self.incomplete.append)
         self.gate = Gate(self.cluster, self.ledger, self.arrivals, self.published, prefer)
-        #: Called before every step the planner's thread has done by the event loop.
+        #: Called before every step that the planner's thread runs in the event loop.
         self.between: Callable[[], None] = lambda: None
         self.tickets = PlanApplier(
             self.cluster, self.ledger, self.arrivals, self.clock, self._in_loop
@@ -124,7 +124,7 @@ class World:
         assert self.ledger.reserve(pod(name, **rest), gang, on, "default")
 
     def turn(self, after_s: float = 0.0) -> list[str]:
-        """Make one pass and name the pods woken by it."""
+        """Run one planning cycle and return the pods it woke."""
         self.clock.advance(after_s)
         if self.is_busy:
             self.ledger.hook_called()
@@ -133,7 +133,7 @@ class World:
         return sorted(order.name for order in self.woken)
 
     def wait(self, seconds: float) -> list[str]:
-        """Let time pass as the event loop does, without any pass; name the pods woken."""
+        """Let time pass in the event loop without a planning cycle, and return the pods woken."""
         self.woken.clear()
         until = self.clock.seconds + seconds
         while self.clock.seconds < until:
@@ -162,5 +162,5 @@ class World:
 
     @property
     def kept(self) -> list[Pod]:
-        """Places kept for members that are still to come."""
+        """Placeholders of members that are still to come."""
         return [each.pod for each in self.table.of_gang(GANG) if each.pod.is_placeholder]
