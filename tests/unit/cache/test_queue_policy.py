@@ -7,7 +7,7 @@ import pytest
 from extender.cache.changes import Delete, Kind, SeenPod, Upsert
 from extender.cache.cluster import Cluster
 from extender.cache.queue_policy import QueuePolicy
-from extender.model.gang import COSCHEDULING, Gang, GangKey, Membership
+from extender.model.gang import Gang, GangKey, Membership
 from extender.model.queue import Namespace, NamespaceShare, PriorityClass, Queue, QueueState
 from extender.model.queue_tree import MAX_DEPTH
 from extender.model.reason import Reason
@@ -81,16 +81,11 @@ def test_a_queue_too_far_below_the_top_starts_nothing_until_it_is_nearer() -> No
     assert gang_of(made).problem is None
 
 
-def test_a_gang_that_names_no_queue_uses_the_queue_of_its_namespace() -> None:
-    made = cache(pod_group(), Namespace(name="a", queue="gold"), Queue(name="gold"))
-
-    assert gang_of(made).queue == "gold"
-
-
 @pytest.mark.parametrize("written", ["", "default"])
-def test_a_queue_named_default_counts_as_not_named_because_the_crd_fills_it_in(
+def test_a_gang_that_names_no_queue_or_default_uses_the_queue_of_its_namespace(
     written: str,
 ) -> None:
+    """The CRD fills in `default`, so it counts as no choice."""
     made = cache(pod_group(queue=written), Namespace(name="a", queue="gold"), Queue(name="gold"))
 
     assert gang_of(made).queue == "gold"
@@ -165,7 +160,7 @@ def test_a_namespace_may_always_name_its_own_queue() -> None:
     assert reason(made) is None
 
 
-UNSAID = pytest.mark.parametrize("said", ["", "default"])
+UNSAID = pytest.mark.parametrize("named", ["", "default"])
 
 
 def message(made: Cluster) -> str:
@@ -174,16 +169,16 @@ def message(made: Cluster) -> str:
 
 
 @UNSAID
-def test_a_gang_that_names_no_queue_uses_the_only_queue_of_the_list(said: str) -> None:
-    made = cache(pod_group(queue=said), Queue(name="silver"), listed("silver"))
+def test_a_gang_that_names_no_queue_uses_the_only_queue_of_the_list(named: str) -> None:
+    made = cache(pod_group(queue=named), Queue(name="silver"), listed("silver"))
 
     assert (gang_of(made).queue, reason(made)) == ("silver", None)
 
 
 @UNSAID
-def test_a_gang_has_to_name_a_queue_where_the_list_has_several(said: str) -> None:
+def test_a_gang_has_to_name_a_queue_where_the_list_has_several(named: str) -> None:
     made = cache(
-        pod_group(queue=said),
+        pod_group(queue=named),
         Queue(name="silver"),
         Queue(name="bronze"),
         listed("silver", "bronze"),
@@ -198,8 +193,8 @@ def test_a_gang_has_to_name_a_queue_where_the_list_has_several(said: str) -> Non
 
 
 @UNSAID
-def test_an_empty_list_allows_not_even_the_default_queue(said: str) -> None:
-    made = cache(pod_group(queue=said), Namespace(name="a", allowed=frozenset()))
+def test_an_empty_list_allows_not_even_the_default_queue(named: str) -> None:
+    made = cache(pod_group(queue=named), Namespace(name="a", allowed=frozenset()))
 
     assert reason(made) is Reason.QUEUE_NOT_ALLOWED
     assert "may use no queue: its annotation gang-extender.io/queues is empty" in message(made)
@@ -218,9 +213,9 @@ def test_the_queue_with_the_name_of_the_namespace_is_not_used_if_the_list_lacks_
 
 
 @UNSAID
-def test_a_written_home_queue_is_allowed_in_addition_to_the_list(said: str) -> None:
+def test_a_written_home_queue_is_allowed_in_addition_to_the_list(named: str) -> None:
     home = Namespace(name="a", queue="gold", allowed=frozenset({"silver", "bronze"}))
-    made = cache(pod_group(queue=said), Queue(name="gold"), home)
+    made = cache(pod_group(queue=named), Queue(name="gold"), home)
 
     assert (gang_of(made).queue, reason(made)) == ("gold", None)
 
@@ -241,9 +236,9 @@ def test_a_namespace_not_seen_yet_may_use_no_queue() -> None:
 DENY = QueuePolicy(deny_unlisted=True)
 
 
-@pytest.mark.parametrize("said", ["", "default", "a", "gold"])
-def test_unlisted_namespaces_can_be_denied_every_queue(said: str) -> None:
-    items = (pod_group(queue=said), Queue(name="gold"), Queue(name="a"), Namespace(name="a"))
+@pytest.mark.parametrize("named", ["", "default", "a", "gold"])
+def test_unlisted_namespaces_can_be_denied_every_queue(named: str) -> None:
+    items = (pod_group(queue=named), Queue(name="gold"), Queue(name="a"), Namespace(name="a"))
     made = cache(*items, policy=DENY)
 
     assert reason(made) is Reason.QUEUE_NOT_ALLOWED
@@ -379,13 +374,6 @@ def test_a_change_of_a_priority_class_changes_its_gangs() -> None:
     made.apply(Upsert(PriorityClass(name="high", value=1)))
 
     assert gang_of(made).priority == 1
-
-
-def test_a_gang_of_a_dialect_without_priorities_has_the_priority_of_its_pods() -> None:
-    members = [seen(f"w-{n}", priority=each) for n, each in enumerate((2, 5, 7))]
-    made = cache(pod_group(min_member=2, dialect=COSCHEDULING), *members)
-
-    assert gang_of(made).priority == 5
 
 
 def test_a_lone_pod_has_its_own_priority() -> None:
