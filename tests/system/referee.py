@@ -320,9 +320,13 @@ class Referee:
         views = [each.allocatable for each in self._views(name)]
         if not views:
             return
-        room = views[0].at_least(views[-1])
-        if any(amount and taken.amount(each) > room.amount(each) for each, amount in grown.items()):
-            self._breach("capacity", f"{name} has {_short(room)}, given {_short(taken)}: {pods}")
+        capacity = views[0].at_least(views[-1])
+        if any(
+            amount and taken.amount(each) > capacity.amount(each) for each, amount in grown.items()
+        ):
+            self._breach(
+                "capacity", f"{name} has {_short(capacity)}, given {_short(taken)}: {pods}"
+            )
 
     def _views(self, name: str) -> list[Node]:
         views = (self._api.nodes.get(name), self._heard_nodes.get(name))
@@ -575,10 +579,10 @@ class Referee:
 
     def _slots(self, requests: Resources) -> int:
         """Count the pods of this size that the nodes would take."""
-        rooms = (self._idle(name) for name in self._api.nodes)
+        unused = (self._idle(name) for name in self._api.nodes)
         return sum(
-            max(0, min(room.amount(each) // most for each, most in requests.items() if most))
-            for room in rooms
+            max(0, min(capacity.amount(each) // most for each, most in requests.items() if most))
+            for capacity in unused
         )
 
     def _idle(self, name: str) -> Resources:

@@ -413,10 +413,10 @@ def test_free_capacity_is_what_kube_scheduler_counts_as_free() -> None:
     for name, stage in (("t", Stage.RESERVED), ("p", Stage.FILTERED), ("h", Stage.WAITING)):
         made.reservations.reserve(pod(name), GANG, "n", 0.0, stage=stage)
 
-    room = made.free("n")
+    capacity = made.free("n")
 
-    assert room is not None
-    assert room.amount("cpu") == 6000
+    assert capacity is not None
+    assert capacity.amount("cpu") == 6000
     assert made.reservations.reserved_on("n").amount("cpu") == 2000
     assert made.free("unknown") is None
 

@@ -103,9 +103,9 @@ def any_quota(chance: Random) -> Item:
 
 def any_node(chance: Random) -> Item:
     ready, ours = chance.random() < 0.5, chance.random() < 0.7
-    room = amounts(cpu=chance.randrange(1, 4), memory=16)
+    capacity = amounts(cpu=chance.randrange(1, 4), memory=16)
     # Some nodes have what some pods request, and pods may be seen before their nodes.
-    offers = Resources({**room, "pods": 110, "gpu": chance.randrange(3)})
+    offers = Resources({**capacity, "pods": 110, "gpu": chance.randrange(3)})
     return node(chance.choice(NODES), allocatable=offers, ready=ready, managed=ours)
 
 

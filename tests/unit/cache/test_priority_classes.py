@@ -30,7 +30,7 @@ def limited(*names: str) -> Namespace:
     return Namespace(name="a", classes=frozenset(names))
 
 
-def test_a_system_class_gives_a_tenants_pod_group_no_priority_and_the_reason_is_told() -> None:
+def test_a_system_class_gives_a_tenants_pod_group_no_priority_and_reports_why() -> None:
     made = cache(*CLASSES, Namespace(name="a"), pod_group(priority_class="system-cluster-critical"))
 
     assert gang_of(made).priority == 10

@@ -321,7 +321,7 @@ def test_a_typo_in_the_policy_admits_no_gang() -> None:
     assert reason(made) is None
 
 
-def test_a_gang_that_breaks_two_rules_is_told_the_problem_of_its_group_first() -> None:
+def test_a_gang_that_breaks_two_rules_reports_the_problem_of_its_group_first() -> None:
     made = cache(pod_group(queue="nowhere", problem="minMember is negative"))
 
     assert reason(made) is Reason.POD_GROUP_MISSING

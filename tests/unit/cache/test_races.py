@@ -57,9 +57,9 @@ def test_a_pod_that_is_being_bound_is_always_counted_on_its_node() -> None:
     most = 3000
 
     def look() -> None:
-        room = made.free("n")
-        assert room is not None
-        assert room.amount("cpu") <= most
+        capacity = made.free("n")
+        assert capacity is not None
+        assert capacity.amount("cpu") <= most
 
     made.reservations.reserve(pod("w-1"), GANG, "n", 0.0, stage=Stage.WAITING)
     with concurrently(look):
@@ -111,14 +111,14 @@ def test_rows_and_columns_may_grow_during_a_read() -> None:
     made = cache(node("n", cpu=4))
 
     def look() -> None:
-        room = made.free("n")
-        assert room is not None
-        assert room.amount("cpu") == 4000
+        capacity = made.free("n")
+        assert capacity is not None
+        assert capacity.amount("cpu") == 4000
 
     with concurrently(look):
         for number in range(300):
-            room = Resources({"cpu": 1000, f"resource-{number}": 1})
-            made.apply(Upsert(node(f"m{number}", allocatable=room)))
+            capacity = Resources({"cpu": 1000, f"resource-{number}": 1})
+            made.apply(Upsert(node(f"m{number}", allocatable=capacity)))
 
 
 def test_a_member_is_counted_without_a_gap_from_its_reservation_to_its_scheduling(

@@ -34,8 +34,8 @@ class DelayScene(Scene):
 
     def __init__(self) -> None:
         super().__init__()
-        room = Resources({"cpu": 2000, "pods": 9})
-        self.cluster.apply(Upsert(Node(name="n-1", allocatable=room)))
+        capacity = Resources({"cpu": 2000, "pods": 9})
+        self.cluster.apply(Upsert(Node(name="n-1", allocatable=capacity)))
         self.show(single("old", node="n-1", status=Status.RUNNING), member("old"))
 
     def sends(self, name: str) -> Call:

@@ -19,24 +19,24 @@ def ported(first: int, count: int) -> Shape:
 
 def test_a_host_port_is_free_again_when_its_reservation_is_released() -> None:
     made = cache(node("n"), seen("x", "", shape=ported(80, 1)))
-    room = NodeCapacity(made)
+    node_capacity = NodeCapacity(made)
     made.reservations.reserve(pod("x", shape=ported(80, 1)), GangKey("a/pod:x"), "n", 1.0)
 
-    assert room.slots("n", ported(80, 1)) == 0
-    assert room.slots("n", ported(81, 1)) == 1
+    assert node_capacity.slots("n", ported(80, 1)) == 0
+    assert node_capacity.slots("n", ported(81, 1)) == 1
 
     made.reservations.release(uid("x"))
 
-    assert room.slots("n", ported(80, 1)) == 1
+    assert node_capacity.slots("n", ported(80, 1)) == 1
 
 
 def test_a_check_of_host_ports_does_not_compare_all_pairs() -> None:
     seated = seen("x", "", on="n", shape=ported(1000, 400))
     made = cache(node("n"), seated, seen("y", "", shape=ported(2000, 400)))
     made.reservations.reserve(pod("y", shape=ported(2000, 400)), GangKey("a/pod:y"), "n", 1.0)
-    room = NodeCapacity(made)
+    node_capacity = NodeCapacity(made)
 
-    assert steps(lambda: room.slots("n", ported(3000, 400))) < 20 * 400
+    assert steps(lambda: node_capacity.slots("n", ported(3000, 400))) < 20 * 400
 
 
 HOME = (Namespace(name="a", queue="home"), Queue(name="home", capability=amounts(cpu=1)))
