@@ -1,6 +1,6 @@
-"""Reading a public trace line by line: its first gangs, mapped to the scenario's times and queues.
+"""Reading a recorded trace: a CSV whose columns the scenario maps to arrivals, sizes and requests.
 
-Only the requested gangs are kept in memory, however long the file is.
+The file is read line by line. Only the requested gangs are kept in memory, however long it is.
 """
 
 from __future__ import annotations
@@ -11,24 +11,23 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from itertools import chain
 from math import ceil, isfinite
 from pathlib import Path
-from typing import Annotated, NamedTuple, TextIO, TypeAlias
+from typing import Annotated, Literal, NamedTuple, TextIO, TypeAlias
 
-from msgspec import Meta
+from msgspec import Meta, field
+from msgspec.structs import asdict
 
 from extender.errors import InvalidInput
 from extender.model.pod import Shape
 from extender.model.queue import DEFAULT_QUEUE, ROOT_QUEUE
-from extender.model.resources import CPU, LARGEST, MEMORY, PODS, Resources
+from extender.model.resources import CPU, LARGEST, MEMORY, PODS, Resources, parse_quantity
 from extender.sim.distributions import Clause, seconds
 from extender.sim.workloads import Job
 from extender.text import shown
 
 #: Empty values of the tables.
 _NOTHING = frozenset({"", "none", "nan", "null"})
-_GIB, _MIB = 2**30, 2**20
 
 
 class TraceRow(NamedTuple):
@@ -90,98 +89,6 @@ class Cells:
         return int(size)
 
 
-class Layout(NamedTuple):
-    """A supported table."""
-
-    name: str
-    #: The columns that are read; a header with all of them belongs to this table.
-    columns: tuple[str, ...]
-    #: Returns None for a job that did not start or did not end.
-    read: Callable[[Cells], TraceRow | None]
-    #: The column that names the owner; "" when there is none.
-    queue_by: str = ""
-    #: All columns in order, when the table is published without a header.
-    headless: tuple[str, ...] = ()
-
-
-def _pai(cells: Cells) -> TraceRow | None:
-    since, until = cells.moment("start_time"), cells.moment("end_time")
-    size = cells.count("inst_num")
-    cpu, memory, gpu = (cells.number(f"plan_{each}") or 0.0 for each in ("cpu", "mem", "gpu"))
-    if since is None or until is None or until < since:
-        return None
-    return TraceRow(since, until - since, size, cpu * 10, memory * _GIB, gpu / 100)
-
-
-def _openb(cells: Cells) -> TraceRow | None:
-    created, until = cells.moment("creation_time"), cells.moment("deletion_time")
-    since = cells.moment("scheduled_time")
-    cpu, memory = cells.number("cpu_milli") or 0.0, cells.number("memory_mib") or 0.0
-    gpus = (cells.number("num_gpu") or 0.0) * (cells.number("gpu_milli") or 0.0) / 1000
-    since = created if since is None else since
-    if created is None or since is None or until is None or until < since:
-        return None
-    return TraceRow(created, until - since, 1, cpu, memory * _MIB, gpus, is_plain=True)
-
-
-def _helios(cells: Cells) -> TraceRow | None:
-    submitted, lasts_s = cells.moment("submit_time"), cells.number("duration")
-    pods = cells.count("node_num")
-    cpu, gpus = cells.number("cpu_num") or 0.0, cells.number("gpu_num") or 0.0
-    if submitted is None or lasts_s is None:
-        return None
-    return TraceRow(submitted, lasts_s, pods, cpu * 1000 / pods, 0.0, gpus / pods)
-
-
-_PAI = "job_name task_name inst_num status start_time end_time plan_cpu plan_mem plan_gpu gpu_type"
-LAYOUTS = (
-    Layout(
-        "pai_task_table",
-        ("inst_num", "start_time", "end_time", "plan_cpu", "plan_mem", "plan_gpu"),
-        _pai,
-        headless=tuple(_PAI.split()),
-    ),
-    Layout(
-        "openb_pod_list",
-        (
-            "cpu_milli",
-            "memory_mib",
-            "num_gpu",
-            "gpu_milli",
-            "creation_time",
-            "deletion_time",
-            "scheduled_time",
-        ),
-        _openb,
-    ),
-    Layout(
-        "cluster_log",
-        ("vc", "gpu_num", "cpu_num", "node_num", "submit_time", "duration"),
-        _helios,
-        queue_by="vc",
-    ),
-)
-
-
-def detect_layout(first: Sequence[str]) -> tuple[Layout, tuple[str, ...], bool]:
-    """Return the table of a first line, its columns, and whether that line is a header."""
-    header = tuple(cell.strip().lower() for cell in first)
-    for layout in LAYOUTS:
-        if set(layout.columns) <= set(header):
-            return layout, header, True
-        if len(header) == len(layout.headless):
-            by_column = dict(zip(layout.headless, header, strict=True))
-            texts = [by_column[column] for column in layout.columns]
-            odd = sum(each not in _NOTHING and _float(each) is None for each in texts)
-            # One wrong value is reported for its column, not for the whole file.
-            if odd <= 1:
-                return layout, layout.headless, False
-    raise InvalidInput(
-        "its first line does not have the columns of a supported trace: "
-        + "; ".join(f"{each.name} has {', '.join(each.columns)}" for each in LAYOUTS)
-    )
-
-
 def _float(text: str) -> float | None:
     try:
         number = float(text)
@@ -196,10 +103,39 @@ _LONGEST_LINE = 10_000
 _MOST_LINES = 20_000_000
 
 
+class TraceColumns(Clause, kw_only=True):
+    """The columns of the file that are read; a line is a gang of equal pods."""
+
+    #: When the gang arrived: seconds, or a date.
+    arrives: str
+    #: How many seconds it ran; or when it ended.
+    duration: str | None = None
+    ends: str | None = None
+    #: When it began to run, if not when it arrived; only with `ends`.
+    starts: str | None = None
+    #: The number of its pods; without this column a line is a single pod without a PodGroup.
+    pods: str | None = None
+    cpu: str | None = None
+    memory: str | None = None
+    gpu: str | None = None
+
+
+class TraceUnits(Clause, kw_only=True):
+    """What 1 in a column means, as a quantity of Kubernetes."""
+
+    cpu: str | float = 1
+    memory: str | float = 1
+    gpu: str | float = 1
+    #: Whether amounts are those of each pod, or of all pods of the gang together.
+    per: Literal["pod", "gang"] = "pod"
+
+
 class TraceSpec(Clause, kw_only=True):
     """A recorded trace, and how to replay it."""
 
     file: str
+    columns: TraceColumns
+    units: TraceUnits = field(default_factory=TraceUnits)
     name: str = "trace"
     #: The queue of all gangs, or the column that names the queue.
     queue: str | None = None
@@ -220,7 +156,6 @@ class TraceSpec(Clause, kw_only=True):
 class Trace:
     """The jobs of a trace, and counts for the summary."""
 
-    table: str
     jobs: list[Job]
     #: Lines with a gang, and lines of gangs that did not end.
     rows: int = 0
@@ -235,7 +170,7 @@ class Trace:
 
     def sentence(self) -> str:
         """Return a summary of what was read and what was not."""
-        parts = [f"{self.table}, {len(self.jobs)} of {self.rows} gangs"]
+        parts = [f"{len(self.jobs)} of {self.rows} gangs"]
         if self.unended:
             parts.append(f"{self.unended} more did not start or did not end and are left out")
         if self.late:
@@ -253,10 +188,15 @@ def read(spec: TraceSpec, path: Path, span_s: float) -> Trace:
     """Read the gangs that arrive first; `InvalidInput` names the file and the line."""
     if spec.queue is not None and spec.queue_by is not None:
         raise InvalidInput("trace: queue and queue-by exclude each other; remove one of them")
-    trace = Trace("", [])
+    if (spec.columns.duration is None) == (spec.columns.ends is None):
+        raise InvalidInput("trace: columns needs either duration or ends")
+    if spec.columns.starts is not None and spec.columns.ends is None:
+        raise InvalidInput("trace: columns.starts is used only with columns.ends")
+    to_row = _converter(spec)
+    trace = Trace([])
     try:
         with path.open(encoding="utf-8-sig", newline="") as file:
-            rows = _first(spec, file, trace)
+            rows = _first(spec, to_row, file, trace)
     except OSError as error:
         raise InvalidInput(f"{path}: cannot be read: {error.strerror}") from error
     except UnicodeDecodeError as error:
@@ -273,10 +213,58 @@ def read(spec: TraceSpec, path: Path, span_s: float) -> Trace:
     return trace
 
 
-def _first(spec: TraceSpec, file: TextIO, trace: Trace) -> list[_Row]:
+def _converter(spec: TraceSpec) -> Callable[[Cells], TraceRow | None]:
+    """Return a function from a line to its gang; None for one that did not start or end."""
+    columns, units = spec.columns, spec.units
+    cpu, memory, gpu = (
+        _unit(name, unit)
+        for name, unit in (("cpu", units.cpu), ("memory", units.memory), ("gpu", units.gpu))
+    )
+
+    def amount(cells: Cells, column: str | None, unit: float, pods: int) -> float:
+        number = (cells.number(column) if column else None) or 0.0
+        return number * unit / (pods if units.per == "gang" else 1)
+
+    def to_row(cells: Cells) -> TraceRow | None:
+        arrives = cells.moment(columns.arrives)
+        starts = cells.moment(columns.starts) if columns.starts else None
+        starts = arrives if starts is None else starts
+        ends = cells.moment(columns.ends) if columns.ends else None
+        lasts_s = cells.number(columns.duration) if columns.duration else None
+        pods = cells.count(columns.pods) if columns.pods else 1
+        each = (
+            amount(cells, columns.cpu, cpu * 1000, pods),
+            amount(cells, columns.memory, memory, pods),
+            amount(cells, columns.gpu, gpu, pods),
+        )
+        if starts is not None and ends is not None and ends >= starts:
+            lasts_s = ends - starts
+        if arrives is None or lasts_s is None:
+            return None
+        return TraceRow(arrives, lasts_s, pods, *each, is_plain=columns.pods is None)
+
+    return to_row
+
+
+def _unit(name: str, unit: str | float) -> float:
+    try:
+        found = float(parse_quantity(unit))
+    except (InvalidInput, OverflowError) as error:
+        raise InvalidInput(f"trace: units.{name}: {error}") from error
+    if not 0 < found <= 1e15:
+        raise InvalidInput(f"trace: units.{name}: {shown(str(unit))} is not above 0")
+    return found
+
+
+def _first(
+    spec: TraceSpec,
+    to_row: Callable[[Cells], TraceRow | None],
+    file: TextIO,
+    trace: Trace,
+) -> list[_Row]:
     """Return the rows that arrive first, in order."""
     heap: list[_Row] = []
-    for number, row, queue in _rows(spec, file, trace):
+    for number, row, queue in _rows(spec, to_row, file, trace):
         trace.rows += 1
         # The latest of the kept rows is on top, and is dropped first.
         each = (-row.at, -number, row, queue)
@@ -287,34 +275,41 @@ def _first(spec: TraceSpec, file: TextIO, trace: Trace) -> list[_Row]:
     return sorted((-at, -number, row, queue) for at, number, row, queue in heap)
 
 
-def _rows(spec: TraceSpec, file: TextIO, trace: Trace) -> Iterator[tuple[int, TraceRow, str]]:
+def _rows(
+    spec: TraceSpec,
+    to_row: Callable[[Cells], TraceRow | None],
+    file: TextIO,
+    trace: Trace,
+) -> Iterator[tuple[int, TraceRow, str]]:
     lines = _lines(file)
-    number, first = next(lines, (0, []))
+    _, first = next(lines, (0, []))
     if not first:
         raise InvalidInput("is empty")
     if first[0].lstrip()[:1] in ("{", "["):
         raise InvalidInput("is JSON; traces are read as CSV")
-    layout, columns, has_header = detect_layout(first)
-    trace.table = layout.name
-    by = spec.queue_by or ("" if spec.queue else layout.queue_by)
-    if by and by not in columns:
-        raise InvalidInput(
-            f"queue-by: there is no column {shown(by)}; the columns are {', '.join(columns)}"
-        )
-    if not has_header:
-        lines = chain([(number, first)], lines)
+    header = [cell.strip() for cell in first]
+    _check_columns(spec, header)
     for number, cells in lines:
         try:
-            if len(cells) != len(columns):
-                raise InvalidInput(f"it has {len(cells)} columns, and the table has {len(columns)}")
-            values = Cells(dict(zip(columns, cells, strict=True)))
-            row = layout.read(values)
+            if len(cells) != len(header):
+                raise InvalidInput(f"it has {len(cells)} columns, and the header has {len(header)}")
+            values = Cells(dict(zip(header, cells, strict=True)))
+            row = to_row(values)
         except InvalidInput as error:
             raise InvalidInput(f"line {number}: {error}; fix or remove the line") from error
         if row is None:
             trace.unended += 1
-        else:
-            yield number, row, spec.queue or (_queue_name(values.text(by)) if by else DEFAULT_QUEUE)
+            continue
+        owner = _queue_name(values.text(spec.queue_by)) if spec.queue_by else DEFAULT_QUEUE
+        yield number, row, spec.queue or owner
+
+
+def _check_columns(spec: TraceSpec, header: Sequence[str]) -> None:
+    columns = [(f"columns.{key}", name) for key, name in asdict(spec.columns).items()]
+    for key, name in (*columns, ("queue-by", spec.queue_by)):
+        if name is not None and name not in header:
+            known = ", ".join(shown(each) for each in header[:40])
+            raise InvalidInput(f"{key}: its first line has no column {shown(name)}; it has {known}")
 
 
 def _lines(file: TextIO) -> Iterator[tuple[int, list[str]]]:

@@ -93,10 +93,11 @@ def test_nodes_can_be_added_and_saved_nodes_can_be_lost(tmp_path: Path) -> None:
 
 
 def test_a_trace_uses_saved_queues_unchanged(tmp_path: Path) -> None:
-    head = "vc,gpu_num,cpu_num,node_num,submit_time,duration\n"
-    (tmp_path / "t.csv").write_text(head + "red,0,2,1,0,60\nnew,0,2,1,0,60\n")
+    (tmp_path / "t.csv").write_text("team,cpu,at,lasts\nred,2,0,60\nnew,2,0,60\n")
+    columns = "{arrives: at, duration: lasts, cpu: cpu}"
+    trace = f"trace: {{file: t.csv, queue-by: team, columns: {columns}}}"
     full = [*SAVED[:2], objects.queue("red", capability={"cpu": "1"})]
-    told = simulate(tmp_path, full, f"span: 10m\n{PART}trace: {{file: t.csv}}\n")
+    told = simulate(tmp_path, full, f"span: 10m\n{PART}{trace}\n")
 
     assert told.exit_code == 0, told.output
     assert re.search(r"^red +1 +1 +0 ", told.stdout, re.MULTILINE)

@@ -18,9 +18,9 @@ from extender.sim.scenario import jobs_of, nodes_of, queues_of
 from tests.nightly.fuzz.edge import Edge, must, must_be_sentence, must_be_text
 from tests.nightly.fuzz.edges.policy import SIGNS
 from tests.nightly.fuzz.mutations import EVIL, changed, respelt, written
-from tests.unit.sim.test_traces import HELIOS, OPENB, PAI, PAI_HEADER
+from tests.unit.sim.test_traces import HELIOS, MAPPINGS, OPENB, PAI
 
-_TRACES = tuple(each.encode() for each in (PAI_HEADER + PAI, OPENB, HELIOS))
+_TRACES = tuple(each.encode() for each in (PAI, OPENB, HELIOS))
 #: What is before it is the scenario, what is behind it a trace that the scenario may name.
 _TRACE = b"\n# the trace\n"
 _FILE = "trace.csv"
@@ -93,5 +93,5 @@ def _with_a_trace() -> dict[str, Any]:
     return {
         "span": "1h",
         "nodes": [{"name": "n", "count": 3, "has": {"cpu": 64, "nvidia.com/gpu": 8}}],
-        "trace": {"file": _FILE},
+        "trace": {"file": _FILE, **MAPPINGS[HELIOS]},
     }
