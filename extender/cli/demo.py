@@ -170,13 +170,13 @@ def demo(speed: float, name: str | None, keep: bool) -> None:
     began = time.monotonic()
     form = GangForm() if keep else None
     with Embedded(with_form(form)) as embedded:
-        build_nodes(embedded.cluster)
+        build_nodes(embedded.api)
         view = view_for(terminal, embedded)
         with view:
             outcomes = _run_acts(acts, ActRunner(embedded, view.say, speed), view)
         _print_summary(terminal, outcomes, time.monotonic() - began)
         if form is not None:
-            form.open(embedded.workloads)
+            form.open(embedded)
             _wait_for_submissions(view, f"{embedded.address}{form.PATH}")
 
 

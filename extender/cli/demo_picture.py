@@ -9,14 +9,14 @@ from typing import Any, NamedTuple
 from rich.console import Console, Group, RenderableType
 from rich.text import Text
 
+from extender.cache.changes import SeenPod
 from extender.cli.output import safe_text, wrap
-from extender.demo import objects
-from extender.demo.cluster import Object
 from extender.demo.embedded import Embedded
-from extender.model.resources import NOTHING, Resources
+from extender.model.gang import GangKey, PodGroup
+from extender.model.node import Node
+from extender.model.pod import Pod, PodUid
+from extender.model.resources import CPU, MEMORY, Resources, total
 from extender.text import clean
-
-_CPU, _MEMORY = "cpu", "memory"
 
 
 class PodCell(NamedTuple):
@@ -77,38 +77,39 @@ class ClusterView:
 
 def cluster_view(embedded: Embedded) -> ClusterView:
     """Return the state of the cluster, and the reasons of the plan."""
-    plan, assumed = embedded.plan(), embedded.assumed
-    nodes, pods = embedded.cluster.all("Node"), embedded.cluster.all("Pod")
-    total = sum((_has(each) for each in nodes), NOTHING)
-    placed: dict[str, list[tuple[Object, bool]]] = {}
-    for pod in pods:
-        on, reserved_on = pod["spec"].get("nodeName"), assumed.get(pod["metadata"]["uid"])
-        if on or reserved_on:
-            placed.setdefault(on or reserved_on or "", []).append((pod, not on))
+    plan, assumed, api = embedded.plan(), embedded.assumed, embedded.api
+    nodes, pods = list(api.nodes.values()), list(api.pods.values())
+    on_nodes: dict[str, list[PodCell]] = {each.name: [] for each in nodes}
+    for seen in pods:
+        pod = seen.pod
+        if node := pod.node or assumed.get(pod.uid):
+            cell = PodCell(
+                _name(seen.membership.key),
+                pod.requests.amount(CPU),
+                pod.requests.amount(MEMORY),
+                is_waiting=not pod.node,
+            )
+            on_nodes.setdefault(node, []).append(cell)
     return ClusterView(
-        tuple(_node(each, placed.get(each["metadata"]["name"], ())) for each in nodes),
-        tuple(_queue(each, total) for each in plan["queues"] if _is_shown(each)),
-        tuple(_gangs(embedded.cluster.all("PodGroup"), pods, assumed, plan)),
+        tuple(_node(each, on_nodes[each.name]) for each in nodes),
+        tuple(
+            _queue(each, total(each.allocatable for each in nodes))
+            for each in plan["queues"]
+            if _is_shown(each)
+        ),
+        tuple(_gangs(list(api.groups.values()), pods, assumed, plan)),
     )
 
 
-def _node(node: Object, placed: Iterable[tuple[Object, bool]]) -> NodeView:
-    pods = []
-    for pod, is_waiting in placed:
-        requests = Resources.parse(pod["spec"]["containers"][0]["resources"]["requests"])
-        gang = objects.gang_of(pod) or pod["metadata"]["name"]
-        pods.append(PodCell(gang, requests.amount(_CPU), requests.amount(_MEMORY), is_waiting))
-    allocatable = _has(node)
+def _node(node: Node, pods: Iterable[PodCell]) -> NodeView:
+    allocatable = node.allocatable
     return NodeView(
-        node["metadata"]["name"],
-        allocatable.amount(_CPU),
-        allocatable.amount(_MEMORY),
-        tuple(sorted(pods)),
+        node.name, allocatable.amount(CPU), allocatable.amount(MEMORY), tuple(sorted(pods))
     )
 
 
-def _has(node: Object) -> Resources:
-    return Resources.parse(node["status"]["allocatable"])
+def _name(key: GangKey) -> str:
+    return key.partition("/")[2]
 
 
 def _is_shown(queue: Mapping[str, Any]) -> bool:
@@ -119,32 +120,29 @@ def _is_shown(queue: Mapping[str, Any]) -> bool:
 def _queue(queue: Mapping[str, Any], total: Resources) -> QueueView:
     def part(word: str) -> float:
         amounts = Resources.parse(queue[word])
-        return max(amounts.amount(each) / max(1, total.amount(each)) for each in (_CPU, _MEMORY))
+        return max(amounts.amount(each) / max(1, total.amount(each)) for each in (CPU, MEMORY))
 
     return QueueView(queue["name"], part("allocated"), part("deserved"), part("requested"))
 
 
 def _gangs(
-    groups: Iterable[Object],
-    pods: Iterable[Object],
-    assumed: Mapping[str, str],
+    groups: Iterable[PodGroup],
+    pods: Iterable[SeenPod],
+    assumed: Mapping[PodUid, str],
     plan: Mapping[str, Any],
 ) -> Iterable[GangView]:
     verdicts = {each["name"]: each for each in plan["gangs"]}
-    members: dict[str, list[Object]] = {}
-    for pod in pods:
-        members.setdefault(objects.gang_of(pod), []).append(pod)
+    members: dict[GangKey, list[Pod]] = {}
+    for seen in pods:
+        members.setdefault(seen.membership.key, []).append(seen.pod)
     for group in groups:
-        name = group["metadata"]["name"]
-        ours = members.get(name, [])
-        runs = sum(bool(pod["spec"].get("nodeName")) for pod in ours)
-        on_the_way = sum(pod["metadata"]["uid"] in assumed for pod in ours) - runs
-        binding = max(0, on_the_way)
-        verdict = verdicts.get(name)
+        ours = members.get(group.key, [])
+        runs = sum(bool(pod.node) for pod in ours)
+        binding = sum(not pod.node and pod.uid in assumed for pod in ours)
+        verdict = verdicts.get(group.name)
         why = f"{verdict['reason']}: {verdict['message']}" if verdict else "just created"
-        spec = group["spec"]
         yield GangView(
-            *(name, spec.get("queue", ""), spec["minMember"], runs, binding),
+            *(group.name, group.queue, group.min_member, runs, binding),
             len(ours) - runs - binding,
             why,
         )

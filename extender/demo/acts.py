@@ -6,11 +6,15 @@ import time
 from collections.abc import Mapping
 from fractions import Fraction
 
-from extender.demo import objects
-from extender.demo.cluster import SimCluster
+from extender.demo.embedded import NAMESPACE
 from extender.demo.story import Act, ActRunner
-from extender.demo.workloads import DemoJob
+from extender.model.node import Node
+from extender.model.pod import Shape
+from extender.model.queue import Queue
+from extender.model.resources import Resources
 from extender.planner import policy_parser
+from extender.sim.api_server import ApiServer
+from extender.sim.workloads import Job
 
 NODES, CPUS, MEMORY_GI = 4, 9, 18
 QUEUES = ("lab", "ops")
@@ -19,12 +23,34 @@ THIRD: Mapping[str, str] = {"cpu": "3", "memory": "2Gi"}
 SLOTS = NODES * 3
 
 
-def build_nodes(cluster: SimCluster) -> None:
+def build_nodes(api: ApiServer) -> None:
     """Create nodes and queues."""
+    allocatable = Resources.parse({"cpu": str(CPUS), "memory": f"{MEMORY_GI}Gi", "pods": "110"})
     for index in range(NODES):
-        cluster.create(objects.node(f"node-{index}", CPUS, f"{MEMORY_GI}Gi"))
+        api.put(Node(name=f"node-{index}", allocatable=allocatable))
     for name in QUEUES:
-        cluster.create(objects.queue(name))
+        api.put(Queue(name=name, uid=name))
+
+
+def job(
+    name: str,
+    queue: str,
+    size: int,
+    requests: Mapping[str, str] = THIRD,
+    *,
+    least: int | None = None,
+    lasts_s: float | None = None,
+) -> Job:
+    """Return a job of *size* pods, at least *least* of them at once; mostly all."""
+    return Job(
+        namespace=NAMESPACE,
+        name=name,
+        queue=queue,
+        size=size,
+        min_member=size if least is None else least,
+        shape=Shape(requests=Resources.parse({**requests, "pods": "1"})),
+        lasts_s=lasts_s,
+    )
 
 
 def impatient(after_s: float) -> str:
@@ -38,15 +64,12 @@ _HALF = SLOTS // 2
 
 
 def _deadlock(on: ActRunner) -> None:
-    red, blue = (
-        DemoJob(name=name, queue="lab", size=_NEED, min_member=_NEED, requests=THIRD)
-        for name in ("red", "blue")
-    )
+    red, blue = (job(name, "lab", _NEED) for name in ("red", "blue"))
     on.say(
         f"Gangs red and blue need {_NEED} pods each, all at once; {SLOTS} fit. Placed pod by pod,"
         f" each would get {_HALF}, and neither could ever start."
     )
-    on.workloads.submit(red, blue)
+    on.scene.submit(red, blue)
     on.wait_for_start("red", _NEED)
     verdict = on.wait_for_reason("blue", "InsufficientCapacity")
     on.claim(on.placements.on_nodes("blue") == 0, "blue occupies no node while red runs")
@@ -55,13 +78,13 @@ def _deadlock(on: ActRunner) -> None:
     # The part after the semicolon depends on what is free at this moment.
     why = verdict["message"].partition(";")[0]
     on.say(f"Blue occupies nothing, and the plan gives the reason: {verdict['reason']}, {why}.")
-    on.workloads.end("red")
+    on.scene.end("red")
     on.wait_for_start("blue", _NEED)
     on.claim(
         not on.placements.were_together("red", "blue"),
         "red and blue were never on nodes at the same time",
     )
-    on.claim(on.workloads.evicted.total() == 0, "no pod was evicted")
+    on.claim(on.scene.evicted.total() == 0, "no pod was evicted")
     spread = on.placements.spread_ms("blue", _NEED)
     on.say(f"Red is done, and blue starts whole, within {spread:.0f} ms.")
 
@@ -80,33 +103,19 @@ _CPUS, _GI = 3, 4
 
 def _fair_shares(on: ActRunner) -> None:
     full = {"cpu": str(_CPUS), "memory": f"{MEMORY_GI // 3}Gi"}
-    on.workloads.submit(
-        DemoJob(name="night", queue="lab", size=SLOTS, min_member=SLOTS, requests=full)
-    )
+    on.scene.submit(job("night", "lab", SLOTS, full))
     on.wait_for_start("night", SLOTS)
-    sums = DemoJob(
-        name="sums",
-        queue="lab",
-        size=SLOTS,
-        min_member=1,
-        requests={"cpu": f"{_CPUS}", "memory": "1Gi"},
-    )
-    index = DemoJob(
-        name="index",
-        queue="lab",
-        size=16,
-        min_member=1,
-        requests={"cpu": "1", "memory": f"{_GI}Gi"},
-    )
-    on.workloads.submit(sums)
-    on.workloads.submit(index)
+    sums = job("sums", "lab", SLOTS, {"cpu": f"{_CPUS}", "memory": "1Gi"}, least=1)
+    index = job("index", "lab", 16, {"cpu": "1", "memory": f"{_GI}Gi"}, least=1)
+    on.scene.submit(sums)
+    on.scene.submit(index)
     for name in ("sums", "index"):
         on.wait_for_reason(name, "InsufficientCapacity", "NotYourTurn")
     on.say(
         f"Night uses everything. Sums wants {sums.size} pods of {_CPUS} cpus, and index, behind it,"
         f" {index.size} of {_GI} GiB: the first in line could take nearly all."
     )
-    on.workloads.end("night")
+    on.scene.end("night")
     on.wait(lambda: _is_settled(on), "sums and index share the cluster")
     cpus, memory = _shares(on)
     # Pods are indivisible, so shares are equal up to one pod.
@@ -155,9 +164,7 @@ def _giant(on: ActRunner) -> None:
     on.on_tick = small.go_on
     on.wait(lambda: small.running() == _AT_ONCE, "small gangs fill the cluster")
     on.say(f"Small gangs of {_SMALL} pods never stop coming: when one ends, the next one starts.")
-    on.workloads.submit(
-        DemoJob(name="giant", queue="lab", size=SLOTS, min_member=SLOTS, requests=THIRD)
-    )
+    on.scene.submit(job("giant", "lab", SLOTS))
     on.wait_for_reason("giant", "InsufficientCapacity", "NotYourTurn")
     ahead, patient_until = small.started(), time.monotonic() + on.scaled(_PATIENCE_S)
     on.say(f"Giant needs all {SLOTS} places at once, and they are never all free.")
@@ -165,21 +172,21 @@ def _giant(on: ActRunner) -> None:
     on.claim(not on.placements.moments("giant"), "small gangs ran first, and giant was on no node")
     on.wait(lambda: time.monotonic() >= patient_until, "giant starves for long enough")
     try:
-        on.set_policy(impatient(on.scaled(_PATIENCE_S) / 2))
+        on.scene.set_policy(impatient(on.scaled(_PATIENCE_S) / 2))
         small.gives_way = True
         on.wait(lambda: on.is_all_reserved_for("giant"), "capacity is reserved for giant")
         late = small.started()
         on.wait_for_start("giant", SLOTS)
     finally:
-        on.set_policy(policy_parser.DEFAULT_TEXT)
+        on.scene.set_policy(policy_parser.DEFAULT_TEXT)
     on.claim(small.started() == late, "after the reservation for giant no gang overtook it")
     on.claim(small.waiting() > 0, "giant started while small gangs were waiting")
-    on.claim(on.workloads.evicted.total() == 0, "no pod was evicted for giant")
+    on.claim(on.scene.evicted.total() == 0, "no pod was evicted for giant")
     on.say(
         f"It starved for {_PATIENCE_S:.0f} s, so freed capacity was reserved for it (after ten"
         " minutes by default). It runs, and no pod was evicted."
     )
-    on.workloads.end("giant")
+    on.scene.end("giant")
     on.wait(lambda: small.started() > late, "small gangs run again")
     on.claim(on.placements.on_nodes("giant") == 0, "small gangs went on after giant")
     on.say("Giant is done, and the small gangs go on.")
@@ -204,7 +211,7 @@ class _Crowd:
             self._next_at = time.monotonic() + self._on.scaled(_EVERY_S)
             if oldest := next(iter(self._working()), None):
                 self._ended.add(oldest)
-                self._on.workloads.end(oldest)
+                self._on.scene.end(oldest)
 
     def started(self) -> int:
         """Return the number of gangs that started."""
@@ -234,9 +241,7 @@ class _Crowd:
     def _submit(self) -> None:
         name = f"s{len(self._submitted) + 1}"
         self._submitted.append(name)
-        self._on.workloads.submit(
-            DemoJob(name=name, queue="lab", size=_SMALL, min_member=_SMALL, requests=THIRD)
-        )
+        self._on.scene.submit(job(name, "lab", _SMALL))
 
 
 GIANT = Act(
@@ -255,20 +260,16 @@ _DESERVED = SLOTS // 2
 
 def _lending(on: ActRunner) -> None:
     for name in _LAB:
-        on.workloads.submit(
-            DemoJob(name=name, queue="lab", size=_EACH, min_member=_EACH, requests=THIRD)
-        )
+        on.scene.submit(job(name, "lab", _EACH))
         on.wait_for_start(name, _EACH)
         on.rest(0.2)
     on.say(
         "Queues lab and ops deserve half of the cluster each. Ops is asleep, so lab borrows its"
         f" half and runs {len(_LAB)} gangs."
     )
-    on.workloads.submit(
-        DemoJob(name="report", queue="ops", size=_DESERVED, min_member=_DESERVED, requests=THIRD)
-    )
+    on.scene.submit(job("report", "ops", _DESERVED))
     on.wait_for_start("report", _DESERVED)
-    evicted = {name: on.workloads.evicted[name] for name in _LAB if on.workloads.evicted[name]}
+    evicted = dict(on.scene.evicted)
     stayed = [name for name in _LAB if name not in evicted]
     on.claim(
         all(count == _EACH for count in evicted.values()) and sum(evicted.values()) == _DESERVED,
@@ -286,11 +287,11 @@ def _lending(on: ActRunner) -> None:
     for name in evicted:
         on.wait_for_reason(name, "QueueOverDeserved", "InsufficientCapacity", "NotYourTurn")
     on.say(f"{_and(evicted).capitalize()} wait for capacity that no other queue deserves.")
-    on.workloads.end("report")
+    on.scene.end("report")
     for name in evicted:
         on.wait_for_start(name, _EACH)
     on.claim(
-        on.workloads.evicted.total() == _DESERVED,
+        on.scene.evicted.total() == _DESERVED,
         "the evicted gangs came back when ops slept again",
     )
     on.say(f"Report is done, ops sleeps again, and {_and(evicted)} are back.")

@@ -1,4 +1,4 @@
-"""The extender, a small kube-scheduler and the workloads, all in this process."""
+"""The extender on a simulated cluster, all in this process and in real time."""
 
 from __future__ import annotations
 
@@ -7,29 +7,33 @@ import json
 import socket
 import tempfile
 import threading
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
 from contextlib import suppress
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Self
 from urllib.request import urlopen
 
-import msgspec
 import uvloop
 
 from extender.cache.cluster import Cluster
 from extender.clock import SystemClock
-from extender.demo.cluster import Object, SimAnnouncer, SimCluster, SimEvictor, SimStatus
-from extender.demo.scheduler import SimScheduler
+from extender.demo.hook_client import HookClient
 from extender.demo.story import PlacementLog
-from extender.demo.workloads import DemoWorkloads
 from extender.hooks.server import HookServer
-from extender.kube.decode import podgroups, resources
-from extender.kube.decode.decoder import ObjectDecoder
 from extender.metrics import Metrics
-from extender.model.gang import VOLCANO, PodGroup
+from extender.model.gang import GangKey, Phase
+from extender.model.pod import PodUid
 from extender.planner import policy_parser
-from extender.ports import Clock, ClusterPorts, Fencing
-from extender.settings import Settings, label_pairs
+from extender.ports import Clock, ClusterPorts, EventRecord, Fencing, ObjectReference
+from extender.settings import Settings
+from extender.sim.api_server import ApiServer
+from extender.sim.clock import PacedClock
+from extender.sim.cluster import OPTIONS, ControlPlane
+from extender.sim.workloads import Job
 from extender.tls.server import PortCertificates
 from extender.web.server import OperationsServer
 from extender.wiring import Runtime
@@ -40,26 +44,22 @@ _CLOCK = SystemClock()
 def embed(
     settings: Settings,
     loop: asyncio.AbstractEventLoop,
-    simulated: SimCluster,
+    api: ApiServer,
     certificates: Sequence[PortCertificates] = (),
     clock: Clock = _CLOCK,
 ) -> Runtime:
-    """Return an extender on a simulated cluster."""
-    schedulers = frozenset(settings.scheduler_name)
-    node_labels = label_pairs(settings.node_selector)
-    exempt = frozenset(settings.exempt_namespace)
+    """Return an extender on a simulated API server."""
 
     def connect(cluster: Cluster, _: Metrics, __: Fencing) -> ClusterPorts:
-        evictor = SimEvictor(simulated)
         return ClusterPorts(
-            binder=simulated,
-            groups=simulated,
-            waker=simulated,
-            evictor=evictor,
-            undo=evictor,
-            status=SimStatus(simulated),
-            events=SimAnnouncer(),
-            start=lambda: _follow(cluster, simulated, schedulers, node_labels, exempt),
+            binder=api,
+            groups=api,
+            waker=api,
+            evictor=api,
+            undo=api,
+            status=ObjectStatus(api),
+            events=EventLog(),
+            start=lambda: api.listen(cluster.apply),
             stop=lambda: None,
             aclose=lambda: asyncio.sleep(0),
         )
@@ -67,36 +67,44 @@ def embed(
     return Runtime(settings, loop, clock, connect, certificates)
 
 
-def read_group(manifest: Object) -> PodGroup:
-    """Decode a PodGroup of the simulated cluster as if it came from the API server."""
-    return podgroups.to_group(msgspec.convert(manifest, podgroups.RawGroup), VOLCANO)
+class ObjectStatus:
+    """Stores the status of PodGroups and Queues; the phase of a PodGroup reaches its watchers."""
+
+    def __init__(self, api: ApiServer) -> None:
+        self._api = api
+        self._written: dict[str, Mapping[str, Any]] = {}
+
+    def read(self, subject: ObjectReference) -> Future[Mapping[str, Any] | None]:
+        """Return the status as it is."""
+        return self._answer(subject)
+
+    def write(
+        self, subject: ObjectReference, status: Mapping[str, Any]
+    ) -> Future[Mapping[str, Any] | None]:
+        """Merge *status* into the status."""
+        self._written[subject.uid] = {**self._written.get(subject.uid, {}), **status}
+        group = self._api.groups.get(GangKey(f"{subject.namespace}/{subject.name}"))
+        phase = Phase(status.get("phase", Phase.PENDING.value))
+        if subject.kind == "PodGroup" and group and group.phase is not phase:
+            self._api.put(replace(group, phase=phase))
+        return self._answer(subject)
+
+    def _answer(self, subject: ObjectReference) -> Future[Mapping[str, Any] | None]:
+        future: Future[Mapping[str, Any] | None] = Future()
+        future.set_result(self._written.get(subject.uid, {}))
+        return future
 
 
-def _follow(
-    cluster: Cluster,
-    simulated: SimCluster,
-    schedulers: frozenset[str],
-    node_labels: frozenset[tuple[str, str]],
-    exempt: frozenset[str],
-) -> None:
-    """Apply each change of *simulated* to *cluster*, decoded as from a watch."""
-    codecs: dict[str, ObjectDecoder[Any]] = {
-        "Node": resources.nodes(node_labels),
-        "Pod": resources.pods(schedulers, exempt),
-        "PodGroup": resources.groups(VOLCANO, exempt),
-        "Queue": resources.queues(VOLCANO),
-    }
+class EventLog:
+    """Discards Events: no page shows them."""
 
-    def handle(verb: str, manifest: Object) -> None:
-        line = codecs[manifest["kind"]].line(
-            msgspec.json.encode({"type": verb, "object": manifest})
-        )
-        if line.change is not None:
-            cluster.apply(line.change)
-
-    simulated.listen(handle)
+    def write(self, notice: EventRecord) -> None:
+        """Discard *notice*."""
 
 
+NAMESPACE = "demo"
+#: A woken pod is retried at once, so that no act pauses for a backoff.
+_OPTIONS = replace(OPTIONS, backs_off=False)
 _TIMEOUT_S = 5.0
 #: Makes the operations port.
 MakePort = Callable[[Runtime], OperationsServer]
@@ -107,12 +115,12 @@ def _read_only(runtime: Runtime) -> OperationsServer:
 
 
 class Embedded:
-    """Run an extender within a `with` block; *cluster* is its cluster."""
+    """Run an extender within a `with` block; *api* has the objects of its cluster."""
 
     def __init__(self, pages: MakePort = _read_only) -> None:
-        self.cluster = SimCluster(read_group, SystemClock())
-        self.workloads = DemoWorkloads(self.cluster)
-        self.placements = PlacementLog(self.cluster)
+        self._clock = clock = PacedClock()
+        self.api = ApiServer(clock)
+        self.placements = PlacementLog(self.api)
         self._make_pages = pages
         self._folder = tempfile.TemporaryDirectory(prefix="gang-extender-")
         self._policy = Path(self._folder.name, "policy.yaml")
@@ -121,14 +129,18 @@ class Embedded:
         self._sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(2)]
         hooks, ops = (_address(each) for each in self._sockets)
         self._settings = Settings(listen=hooks, ops_listen=ops, config=str(self._policy))
-        self._scheduler = SimScheduler(self.cluster, f"http://{hooks}")
+        self._hooks = HookClient(self._sockets[0].getsockname(), clock)
+        self._plane = ControlPlane(clock, self.api, self._hooks, _OPTIONS)
+        self.api.on_eviction = self._plane.workloads.evicted
+        self.api.listen(lambda change: clock.call_soon(_nothing))  # so that the clock settles
         self._runtime: Runtime | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stopping = asyncio.Event()
         self._last_plan: dict[str, Any] = {"queues": [], "gangs": [], "held": []}
         self._is_ready = threading.Event()
         self._failure: BaseException | None = None
-        self._thread = threading.Thread(target=self._run, name="embedded", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="extender", daemon=True)
+        self._plane_thread = threading.Thread(target=self._run_plane, name="cluster", daemon=True)
 
     @property
     def address(self) -> str:
@@ -136,9 +148,35 @@ class Embedded:
         return f"http://{self._settings.ops_listen}/"
 
     @property
-    def assumed(self) -> dict[str, str]:
-        """Return the node of each bound or assumed pod by uid."""
-        return self._scheduler.assumed
+    def assumed(self) -> dict[PodUid, str]:
+        """Return the nodes of the pods that kube-scheduler has chosen and not bound yet."""
+        return {uid: each.node for uid, each in self._plane.scheduler.assumed.copy().items()}
+
+    # ── jobs; the clock's thread alone touches them ───────────────────────────────────────
+
+    @property
+    def jobs(self) -> list[Job]:
+        """Return the jobs that have not ended."""
+        runs = self._clock.result_of(lambda: self._plane.workloads.present)
+        return [run.job for run in runs]
+
+    @property
+    def evicted(self) -> Counter[str]:
+        """Return the number of evicted pods by job."""
+        runs = self._clock.result_of(lambda: [*self._plane.workloads.runs])
+        return Counter({run.job.name: run.evicted for run in runs if run.evicted})
+
+    def submit(self, *jobs: Job) -> None:
+        """Create jobs, and their pods in turn."""
+        self._clock.result_of(partial(self._plane.workloads.create, *jobs))
+
+    def end(self, job: str) -> None:
+        """Delete a job with all its pods."""
+        self._clock.result_of(partial(self._plane.workloads.end, GangKey(f"{NAMESPACE}/{job}")))
+
+    def end_all(self) -> None:
+        """Delete all jobs."""
+        self._clock.result_of(self._plane.workloads.forget_all)
 
     def set_policy(self, text: str) -> None:
         """Replace the policy file; the next cycle reads it."""
@@ -159,19 +197,27 @@ class Embedded:
         if self._failure is not None:
             self._folder.cleanup()
             raise self._failure
-        self.workloads.start()
-        self._scheduler.start()
+        self._plane_thread.start()
         return self
 
     def __exit__(self, *error: object) -> None:
-        self.workloads.stop()
-        self._scheduler.stop()
+        self._clock.stop()
+        self._plane_thread.join()
+        self._hooks.close()
         if self._runtime is not None and self._loop is not None:
             self._runtime.drain()
             self._runtime.stop()
             self._loop.call_soon_threadsafe(self._stopping.set)
         self._thread.join()
         self._folder.cleanup()
+
+    def _run_plane(self) -> None:
+        self._clock.call_soon(self._plane.begin)
+        self._clock.run(self._settle)
+
+    def _settle(self) -> None:
+        self.api.to_extender.clear()  # the extender has every change already
+        self._plane.settle()
 
     def _run(self) -> None:
         try:
@@ -183,7 +229,7 @@ class Embedded:
 
     async def _serve(self) -> None:
         self._loop = loop = asyncio.get_running_loop()
-        self._runtime = runtime = embed(self._settings, loop, self.cluster)
+        self._runtime = runtime = embed(self._settings, loop, self.api)
         runtime.start()
         hooks, ops = self._sockets
         hook_server = HookServer(runtime.hooks, runtime.pages.metrics, loop)
@@ -199,3 +245,7 @@ class Embedded:
 def _address(listening: socket.socket) -> str:
     host, port = listening.getsockname()
     return f"{host}:{port}"
+
+
+def _nothing() -> None:
+    pass

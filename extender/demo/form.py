@@ -15,11 +15,13 @@ from typing import NamedTuple
 from flask import Blueprint, Response, redirect, request
 from flask.typing import ResponseReturnValue
 
+from extender.demo.acts import job
 from extender.demo.embedded import MakePort
-from extender.demo.workloads import DemoJob, DemoWorkloads
+from extender.demo.story import Scene
 from extender.errors import InvalidInput
 from extender.hooks.limits import Refusal
 from extender.settings import is_loopback
+from extender.sim.workloads import Job
 from extender.text import shown
 from extender.web.app import OperationsApp
 from extender.web.dashboard.routes import Dashboard
@@ -58,11 +60,11 @@ class GangForm:
     QUEUES = ("lab", "ops")
 
     def __init__(self) -> None:
-        self._workloads: DemoWorkloads | None = None
+        self._scene: Scene | None = None
 
-    def open(self, workloads: DemoWorkloads) -> None:
+    def open(self, scene: Scene) -> None:
         """Accept gangs from now on."""
-        self._workloads = workloads
+        self._scene = scene
 
     def blueprint(self, site: Dashboard) -> Blueprint:
         """Return the routes; the pages look like those of *site*."""
@@ -84,22 +86,22 @@ class GangForm:
         routes.add_url_rule(f"/{self.PATH}", "submit", submit, methods=["POST"])
         return routes
 
-    def submit(self, given: Mapping[str, str]) -> DemoJob:
+    def submit(self, given: Mapping[str, str]) -> Job:
         """Create the requested gang, or raise `InvalidInput`."""
-        if self._workloads is None:
+        if self._scene is None:
             raise InvalidInput("the story is still running; submit the gang again when it is over")
-        job = read(given, self.QUEUES)
-        present = self._workloads.gangs
-        if any(each.name == job.name for each in present):
-            raise InvalidInput(f"there is a gang {job.name} already; choose another name")
-        pods = sum(each.size for each in present) + job.size
+        requested = read(given, self.QUEUES)
+        present = self._scene.jobs
+        if any(each.name == requested.name for each in present):
+            raise InvalidInput(f"there is a gang {requested.name} already; choose another name")
+        pods = sum(each.size for each in present) + requested.size
         if len(present) >= _MOST_GANGS or pods > _MOST_PODS:
             raise InvalidInput(
                 f"more than {_MOST_GANGS} gangs or {_MOST_PODS} pods at a time are too many for a"
                 " demo; wait until some have ended"
             )
-        self._workloads.submit(job)
-        return job
+        self._scene.submit(requested)
+        return requested
 
     def _page(
         self, site: Dashboard, given: Mapping[str, str], problem: str, status: int = 200
@@ -113,7 +115,7 @@ class GangForm:
                 "problem": problem,
                 "fields": FIELDS,
                 "choices": self.QUEUES,
-                "is_open": self._workloads is not None,
+                "is_open": self._scene is not None,
             },
             status,
         )
@@ -122,7 +124,7 @@ class GangForm:
         return page
 
 
-def read(given: Mapping[str, str], queues: tuple[str, ...]) -> DemoJob:
+def read(given: Mapping[str, str], queues: tuple[str, ...]) -> Job:
     """Parse a job from the fields of the form."""
     name = given.get("name", "")
     if not _NAME.fullmatch(name):
@@ -137,12 +139,12 @@ def read(given: Mapping[str, str], queues: tuple[str, ...]) -> DemoJob:
         raise InvalidInput(
             f"at least {numbers['least']} of {numbers['pods']} pods is impossible; lower it"
         )
-    return DemoJob(
-        name=name,
-        queue=queue,
-        size=numbers["pods"],
-        min_member=numbers["least"],
-        requests={"cpu": str(numbers["cpus"]), "memory": f"{numbers['gibibytes']}Gi"},
+    return job(
+        name,
+        queue,
+        numbers["pods"],
+        {"cpu": str(numbers["cpus"]), "memory": f"{numbers['gibibytes']}Gi"},
+        least=numbers["least"],
         lasts_s=float(numbers["seconds"]),
     )
 

@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol, TypeVar
 
-from extender.demo import objects
-from extender.demo.cluster import Object, SimCluster
-from extender.demo.workloads import DemoWorkloads
+from extender.cache.changes import Change, Delete, SeenPod, Upsert
 from extender.errors import ExtenderError
+from extender.sim.api_server import ApiServer
+from extender.sim.workloads import Job
 
 
 class Moment(NamedTuple):
@@ -29,14 +30,13 @@ class Moment(NamedTuple):
 class PlacementLog:
     """Record every placement from the events of the cluster alone."""
 
-    def __init__(
-        self, cluster: SimCluster, monotonic: Callable[[], float] = time.monotonic
-    ) -> None:
+    def __init__(self, api: ApiServer, monotonic: Callable[[], float] = time.monotonic) -> None:
         self._monotonic = monotonic
         self._lock = threading.Lock()
-        self._placed: dict[str, set[str]] = {}
+        #: The gang of each pod on a node, by uid.
+        self._placed: dict[str, str] = {}
         self._moments: list[Moment] = []
-        cluster.listen(self._handle)
+        api.listen(self._handle)
 
     def clear(self) -> None:
         """Drop the recorded changes."""
@@ -51,7 +51,7 @@ class PlacementLog:
     def on_nodes(self, gang: str) -> int:
         """Return the number of pods of *gang* on nodes now."""
         with self._lock:
-            return len(self._placed.get(gang, ()))
+            return self._count(gang)
 
     def started_at(self, gang: str, count: int) -> float | None:
         """Return when *count* pods of *gang* were on nodes for the first time."""
@@ -78,16 +78,22 @@ class PlacementLog:
                 return True
         return False
 
-    def _handle(self, verb: str, manifest: Object) -> None:
-        if manifest["kind"] != "Pod" or not manifest["spec"].get("nodeName"):
-            return
-        gang, uid = objects.gang_of(manifest), manifest["metadata"]["uid"]
+    def _handle(self, change: Change) -> None:
         with self._lock:
-            pods = self._placed.setdefault(gang, set())
-            before = len(pods)
-            (pods.discard if verb == "DELETED" else pods.add)(uid)
-            if len(pods) != before:
-                self._moments.append(Moment(self._monotonic(), gang, len(pods)))
+            if isinstance(change, Delete):
+                gang = self._placed.pop(change.key, "")
+            elif isinstance(change, Upsert) and isinstance(change.item, SeenPod):
+                uid, gang = change.item.pod.uid, change.item.membership.key.partition("/")[2]
+                if not change.item.pod.node or uid in self._placed:
+                    return
+                self._placed[uid] = gang
+            else:
+                return
+            if gang:
+                self._moments.append(Moment(self._monotonic(), gang, self._count(gang)))
+
+    def _count(self, gang: str) -> int:
+        return sum(each == gang for each in self._placed.values())
 
 
 #: The timeout of a condition, enough for a slow machine.
@@ -103,11 +109,26 @@ class ClaimFailed(ExtenderError):
 
 
 class Scene(Protocol):
-    """What an act runs on."""
+    """The cluster that an act runs on."""
 
-    cluster: SimCluster
-    workloads: DemoWorkloads
     placements: PlacementLog
+
+    @property
+    def jobs(self) -> list[Job]:
+        """Return the jobs that have not ended."""
+
+    @property
+    def evicted(self) -> Counter[str]:
+        """Return the number of evicted pods by job."""
+
+    def submit(self, *jobs: Job) -> None:
+        """Create jobs, and their pods in turn."""
+
+    def end(self, job: str) -> None:
+        """Delete a job with all its pods."""
+
+    def end_all(self) -> None:
+        """Delete all jobs."""
 
     def plan(self) -> dict[str, Any]:
         """Return the last plan as the operations port serves it."""
@@ -141,11 +162,8 @@ class ActRunner:
     """The operations of an act."""
 
     def __init__(self, scene: Scene, say: Callable[[str], None], speed: float = 1.0) -> None:
-        self.cluster = scene.cluster
-        self.workloads = scene.workloads
+        self.scene = scene
         self.placements = scene.placements
-        self.plan = scene.plan
-        self.set_policy = scene.set_policy
         self.speed = speed
         self._say = say
         self._claims: list[str] = []
@@ -158,17 +176,16 @@ class ActRunner:
     def run(self, act: Act) -> ActOutcome:
         """Run an act, then delete all gangs."""
         self.placements.clear()
-        self.workloads.evicted.clear()
         self._claims = []
         outcome = ActOutcome(act, self._claims)
         try:
             # Before the first plan, filter asks pods to retry; no act is about that.
-            self.wait(lambda: self.plan().get("generation", 1), "the first plan is made")
+            self.wait(lambda: self.scene.plan().get("generation", 1), "the first plan is made")
             act.run(self)
         except ClaimFailed as broken:
             outcome.broken = str(broken)
         self.on_tick = _nothing
-        self.workloads.end_all()
+        self.scene.end_all()
         return outcome
 
     def say(self, sentence: str) -> None:
@@ -211,18 +228,18 @@ class ActRunner:
 
     def verdict(self, gang: str) -> dict[str, Any] | None:
         """Return the verdict of *gang* in the plan."""
-        return next((each for each in self.plan()["gangs"] if each["name"] == gang), None)
+        return next((each for each in self.scene.plan()["gangs"] if each["name"] == gang), None)
 
     def queue(self, name: str) -> dict[str, Any]:
         """Return the figures of a queue in the plan."""
-        return next((each for each in self.plan()["queues"] if each["name"] == name), {})
+        return next((each for each in self.scene.plan()["queues"] if each["name"] == name), {})
 
     def is_all_reserved_for(self, gang: str) -> bool:
         """Return whether all free capacity is reserved for *gang*, and no other gang is admitted.
 
         A gang that was admitted earlier may still be bound, which does not overtake *gang*.
         """
-        plan = self.plan()
+        plan = self.scene.plan()
         beneficiaries = {each["for"].rpartition("/")[2] for each in plan["held"]}
         return beneficiaries == {gang} and not any(
             each["reason"] == "Admitted" for each in plan["gangs"]

@@ -1,11 +1,13 @@
 """The simulated API server: all objects, and one queue of watch events for each watcher.
 
-It delivers no event by itself, so a test or a simulation decides how long a watch lags. Bindings
-and reads of PodGroups wait until `answer` completes them, unless `answers_at_once` is set.
+It delivers no event of these queues by itself, so a test or a simulation decides how long a watch
+lags; a listener gets each change at once. Bindings and reads of PodGroups wait until `answer`
+completes them, unless `answers_at_once` is set. Any thread may call it.
 """
 
 from __future__ import annotations
 
+import threading
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
@@ -16,9 +18,19 @@ from extender.cache.changes import Change, Delete, Kind, SeenPod, Upsert
 from extender.model.gang import GangKey, PodGroup
 from extender.model.node import Node
 from extender.model.pod import Pod, PodUid, Status
-from extender.model.queue import Namespace, NamespaceShare, PriorityClass, Queue
-from extender.ports import BindOrder, BindOutcome, BindResult, OnOutcome, WakeOrder
-from extender.sim.clock import VirtualClock
+from extender.model.queue import Namespace, PriorityClass, Queue
+from extender.ports import (
+    BindOrder,
+    BindOutcome,
+    BindResult,
+    Clock,
+    EvictOrder,
+    EvictOutcome,
+    EvictResult,
+    OnOutcome,
+    WakeOrder,
+    Whose,
+)
 
 #: Outcomes of a binding: applied and confirmed; refused; applied without an answer; lost.
 OUTCOMES = ("answers", "fails", "is silent", "loses")
@@ -56,7 +68,7 @@ class Read:
 class ApiServer:
     """Store objects by key and implement the ports through which the extender acts."""
 
-    def __init__(self, time: VirtualClock) -> None:
+    def __init__(self, time: Clock) -> None:
         self._time = time
         self.nodes: dict[str, Node] = {}
         self.queues: dict[str, Queue] = {}
@@ -74,64 +86,75 @@ class ApiServer:
         self.wakes: list[tuple[float, WakeOrder]] = []
         #: Called with bindings when they are sent.
         self.on_bindings: Callable[[Sequence[BindOrder]], None] = lambda orders: None
+        #: Called with a pod that is evicted, before it is deleted.
+        self.on_eviction: Callable[[PodUid], None] = lambda uid: None
         #: Called with each change when it is written, before any watch delivers it.
-        self.controllers: list[Callable[[Change], None]] = []
+        self._listeners: list[Callable[[Change], None]] = []
+        self._lock = threading.RLock()
+
+    def listen(self, listener: Callable[[Change], None]) -> None:
+        """Call *listener* with all existing objects and with each later change."""
+        with self._lock:
+            kinds = (self.nodes, self.queues, self.namespaces, self.classes, self.groups, self.pods)
+            for item in (item for kind in kinds for item in kind.values()):
+                listener(Upsert(item))
+            self._listeners.append(listener)
 
     # ── objects ───────────────────────────────────────────────────────────────────────────
 
     def put(self, item: Node | Queue | Namespace | PriorityClass | PodGroup | SeenPod) -> None:
         """Create or replace an object."""
-        if isinstance(item, PriorityClass):
-            self.classes[item.name] = item
-        elif isinstance(item, Namespace):
-            self.namespaces[item.name] = item
-        elif isinstance(item, Node):
-            self.nodes[item.name] = item
-        elif isinstance(item, Queue):
-            self.queues[item.name] = item
-        elif isinstance(item, PodGroup):
-            self.groups[item.key] = item
-        else:
-            self.pods[item.pod.uid] = item
-        self._publish(Upsert(item))
-
-    def shares_of(self, queue: str) -> list[NamespaceShare]:
-        """Return the limits and guarantees of namespaces in *queue*."""
-        every = (share for each in self.namespaces.values() for share in each.shares)
-        return [share for share in every if share.queue == queue]
+        with self._lock:
+            if isinstance(item, PriorityClass):
+                self.classes[item.name] = item
+            elif isinstance(item, Namespace):
+                self.namespaces[item.name] = item
+            elif isinstance(item, Node):
+                self.nodes[item.name] = item
+            elif isinstance(item, Queue):
+                self.queues[item.name] = item
+            elif isinstance(item, PodGroup):
+                self.groups[item.key] = item
+            else:
+                self.pods[item.pod.uid] = item
+            self._publish(Upsert(item))
 
     def delete_node(self, name: str) -> None:
         """Remove a node. Its pods stay."""
-        del self.nodes[name]
-        self._publish(Delete(Kind.NODE, name))
+        with self._lock:
+            del self.nodes[name]
+            self._publish(Delete(Kind.NODE, name))
 
     def delete_group(self, key: GangKey) -> None:
         """Remove a PodGroup."""
-        group = self.groups.pop(key)
-        self._publish(Delete(Kind.GROUP, key, group.dialect))
+        with self._lock:
+            group = self.groups.pop(key)
+            self._publish(Delete(Kind.GROUP, key, group.dialect))
 
     def delete_pod(self, uid: PodUid) -> None:
-        """Remove a pod at once."""
-        del self.pods[uid]
-        self._publish(Delete(Kind.POD, uid))
+        """Remove a pod at once, if it is still there."""
+        with self._lock:
+            if self.pods.pop(uid, None) is not None:
+                self._publish(Delete(Kind.POD, uid))
 
     def patch(self, uid: PodUid, *, status_only: bool = True, **facts: object) -> None:
         """Change a pod. A status patch that changes nothing causes no event."""
-        seen = self.pods.get(uid)
-        if seen is None:
-            return
-        pod: Pod = replace(seen.pod, **facts)  # type: ignore[arg-type]
-        if status_only and pod == seen.pod and pod.refusal == seen.pod.refusal:
-            return
-        self.pods[uid] = SeenPod(pod, seen.membership)
-        self._publish(Upsert(self.pods[uid]), status_only)
+        with self._lock:
+            seen = self.pods.get(uid)
+            if seen is None:
+                return
+            pod: Pod = replace(seen.pod, **facts)  # type: ignore[arg-type]
+            if status_only and pod == seen.pod and pod.refusal == seen.pod.refusal:
+                return
+            self.pods[uid] = SeenPod(pod, seen.membership)
+            self._publish(Upsert(self.pods[uid]), status_only)
 
     def _publish(self, change: Change, status_only: bool = False) -> None:
         event = WatchEvent(change, self._time.monotonic(), status_only)
         self.to_extender.append(event)
         self.to_scheduler.append(event)
-        for controller in self.controllers:
-            controller(change)
+        for listener in self._listeners:
+            listener(change)
 
     # ── ports of the extender ─────────────────────────────────────────────────────────────
 
@@ -179,7 +202,36 @@ class ApiServer:
             if each.until <= now:
                 self.answer(each, outcome)
 
+    def evict(self, orders: Sequence[EvictOrder]) -> Sequence[Future[EvictOutcome]]:
+        """Delete pods at once; their controllers recreate them."""
+        outcomes: list[Future[EvictOutcome]] = []
+        for order in orders:
+            result = EvictResult.LEAVING if order.uid in self.pods else EvictResult.GONE
+            if result is EvictResult.LEAVING:
+                self.on_eviction(order.uid)
+                self.delete_pod(order.uid)
+            future: Future[EvictOutcome] = Future()
+            future.set_result(EvictOutcome(result))
+            outcomes.append(future)
+        return outcomes
+
+    def evict_all(
+        self,
+        gang: GangKey,
+        orders: Sequence[EvictOrder],
+        *,
+        leaves: Callable[[GangKey], None],
+        stays: Callable[[GangKey], None],
+    ) -> None:
+        """Evict the members of a gang that was bound in part."""
+        leaves(gang)
+        self.evict(orders)
+
     def _outcome(self, order: BindOrder, outcome: str) -> BindOutcome:
+        with self._lock:
+            return self._bind(order, outcome)
+
+    def _bind(self, order: BindOrder, outcome: str) -> BindOutcome:
         seen = self.pods.get(order.uid)
         if outcome == "fails":
             return BindOutcome(BindResult.FAILED, "the API server refused the binding")
@@ -187,8 +239,13 @@ class ApiServer:
             return BindOutcome(BindResult.UNKNOWN, "no answer")
         if seen is None:
             return BindOutcome(BindResult.LOST, "the pod is gone")
+        if order.whose is Whose.UNKNOWN:
+            # The binder reads such a pod, and binds it if it is exempt; here none is.
+            return BindOutcome(BindResult.FAILED, "this extender may not decide now")
         if seen.pod.node not in ("", order.node):
             return BindOutcome(BindResult.LOST, "the pod is on another node")
+        if order.node not in self.nodes:
+            return BindOutcome(BindResult.FAILED, "the chosen node does not exist")
         if not seen.pod.node:
             self.patch(
                 order.uid,

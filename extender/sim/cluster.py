@@ -1,7 +1,8 @@
-"""One simulated cluster: clock, API server, kube-scheduler, extender and workloads.
+"""One simulated cluster: clock, API server, kube-scheduler and workloads, with an extender.
 
-Everything is a callback of one clock. After each callback the watch events are delivered and the
-binds that are ready are sent. kube-scheduler starts its next scheduling cycle a moment later.
+Everything is a callback of one clock, virtual or paced. After each callback the watch events are
+delivered and the binds that are ready are sent. kube-scheduler starts its next scheduling cycle a
+moment later.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from extender.sim.api_server import ApiServer
 from extender.sim.clock import VirtualClock
 from extender.sim.distributions import seconds
 from extender.sim.extender import DirectExtender
-from extender.sim.kube_scheduler import KubeScheduler, SchedulerOptions
+from extender.sim.kube_scheduler import Extender, KubeScheduler, SchedulerOptions
 from extender.sim.result import Result
 from extender.sim.scenario import NO_INPUT, ExternalInput, Scenario
 from extender.sim.workloads import JobRun, Workloads
@@ -39,53 +40,32 @@ FLUSH_CHECK_S = 30.0
 OPTIONS = SchedulerOptions(sample=None, backs_off=True, retries_refused=False)
 
 
-class SimulatedCluster:
-    """A cluster that starts empty; `run` advances its time."""
+class ControlPlane:
+    """The API server, kube-scheduler and the controllers of jobs, driven by one clock."""
 
     def __init__(
         self,
-        policy: Policy = policy_parser.DEFAULT,
-        seed: int = 0,
+        time: VirtualClock,
+        api: ApiServer,
+        extender: Extender,
         options: SchedulerOptions = OPTIONS,
-        settings: Settings | None = None,
-        rest_s: float = LONGEST_REST_S,
+        scheduler_name: str = Settings().scheduler_name[0],
     ) -> None:
-        settings = settings or Settings()
-        self.time = VirtualClock()
-        self.api = ApiServer(self.time)
-        self.extender = DirectExtender(self.time, self.api, policy, seed, settings, rest_s)
-        self.scheduler = KubeScheduler(self.time, self.api, self.extender, options, self._preempted)
-        self.workloads = Workloads(self.time, self.api, settings.scheduler_name[0])
-        self.extender.on_eviction = self.workloads.evicted
-        # filter admits the pods that are in the active queue; a plan helps only refused pods.
-        self.extender.is_idle = lambda: not (self.scheduler.unschedulable or self.scheduler.backoff)
+        self.time, self.api = time, api
+        self.scheduler = KubeScheduler(time, api, extender, options, self._preempted)
+        self.workloads = Workloads(time, api, scheduler_name)
         self._is_cycle_due = self._is_backoff_check_due = False
-        self._has_begun = False
 
     def begin(self) -> None:
-        """Deliver all objects and make the first plan."""
-        self._has_begun = True
-        self._deliver()
-        self.extender.start()
+        """Start the periodic work."""
         self.time.call_later(FLUSH_CHECK_S, self._flush)
-        self._settle()
+        self.settle()
 
-    def run(self, until: float) -> None:
-        """Advance until *until*, in monotonic seconds."""
-        if not self._has_begun:
-            self.begin()
-        time = self.time
-        self._settle()
-        while (at := time.next_at) is not None and at <= until:
-            time.step()
-            self._settle()
-        time.advance(max(0.0, until - time.monotonic()))
-
-    def _settle(self) -> None:
-        """Do everything that takes no time."""
+    def settle(self) -> None:
+        """Do everything that takes no time; call it after each callback of the clock."""
         scheduler = self.scheduler
         while True:
-            self._deliver()
+            self.deliver()
             if scheduler.has_freed_capacity:
                 scheduler.wake_fitting()
             ready = scheduler.ready_to_bind
@@ -93,8 +73,6 @@ class SimulatedCluster:
                 break
             for uid in ready:
                 scheduler.send_bind(uid)
-        if self.extender.is_deferred and not self.extender.is_idle():
-            self.extender.plan_soon()
         if scheduler.active and not self._is_cycle_due:
             self._is_cycle_due = True
             self.time.call_later(CYCLE_S, self._schedule)
@@ -102,14 +80,13 @@ class SimulatedCluster:
             self._is_backoff_check_due = True
             self.time.call_later(BACKOFF_CHECK_S, self._end_backoffs)
 
-    def _deliver(self) -> None:
-        api, to_extender, to_scheduler = self.api, self.api.to_extender, self.api.to_scheduler
-        while to_extender or to_scheduler:
-            while to_extender:
-                self.extender.apply(to_extender.popleft().change)
-            while to_scheduler:
-                self.scheduler.handle(to_scheduler.popleft())
-        api.wakes.clear()
+    def deliver(self) -> None:
+        """Deliver the events of the watches."""
+        while self.api.to_scheduler:
+            event = self.api.to_scheduler.popleft()
+            self.scheduler.handle(event)
+            self.workloads.handle(event.change)
+        self.api.wakes.clear()
 
     def _schedule(self) -> None:
         self._is_cycle_due = False
@@ -126,6 +103,59 @@ class SimulatedCluster:
     def _preempted(self, victim: Pod) -> None:
         self.workloads.evicted(victim.uid)
         self.api.delete_pod(victim.uid)
+
+
+class SimulatedCluster(ControlPlane):
+    """A cluster in virtual time that starts empty; `run` advances its time."""
+
+    def __init__(
+        self,
+        policy: Policy = policy_parser.DEFAULT,
+        seed: int = 0,
+        options: SchedulerOptions = OPTIONS,
+        settings: Settings | None = None,
+        rest_s: float = LONGEST_REST_S,
+    ) -> None:
+        settings = settings or Settings()
+        time = VirtualClock()
+        api = ApiServer(time)
+        self.extender = DirectExtender(time, api, policy, seed, settings, rest_s)
+        super().__init__(time, api, self.extender, options, settings.scheduler_name[0])
+        api.on_eviction = self.workloads.evicted
+        # filter admits the pods that are in the active queue; a plan helps only refused pods.
+        self.extender.is_idle = lambda: not (self.scheduler.unschedulable or self.scheduler.backoff)
+        self._has_begun = False
+
+    def begin(self) -> None:
+        """Deliver all objects and make the first plan."""
+        self._has_begun = True
+        self.deliver()
+        self.extender.start()
+        super().begin()
+
+    def run(self, until: float) -> None:
+        """Advance until *until*, in monotonic seconds."""
+        if not self._has_begun:
+            self.begin()
+        time = self.time
+        self.settle()
+        while (at := time.next_at) is not None and at <= until:
+            time.step()
+            self.settle()
+        time.advance(max(0.0, until - time.monotonic()))
+
+    def settle(self) -> None:
+        """Do everything that takes no time."""
+        super().settle()
+        if self.extender.is_deferred and not self.extender.is_idle():
+            self.extender.plan_soon()
+
+    def deliver(self) -> None:
+        """Deliver the events of all watches."""
+        while self.api.to_extender or self.api.to_scheduler:
+            while self.api.to_extender:
+                self.extender.apply(self.api.to_extender.popleft().change)
+            super().deliver()
 
 
 #: How many times a run reports its progress.

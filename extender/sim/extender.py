@@ -8,7 +8,6 @@ and calls take no time, but the interval between two cycles is that of productio
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Future
 from dataclasses import replace
 from random import Random
 
@@ -21,7 +20,7 @@ from extender.evictions.runner import EvictionRunner
 from extender.hooks.gate import Filtered
 from extender.metrics import Metrics
 from extender.model.gang import GangKey, Membership, Phase
-from extender.model.pod import Pod, PodUid
+from extender.model.pod import Pod
 from extender.model.snapshot import Snapshot
 from extender.permit.messages import CallId
 from extender.permit.timeouts import Timeouts
@@ -29,7 +28,7 @@ from extender.planner.plan import Plan
 from extender.planner.planner import make_plan
 from extender.planner.policy import Policy
 from extender.planning_loop import DEBOUNCE_S, LONGEST_REST_S
-from extender.ports import BindOrder, EventRecord, EvictOrder, EvictOutcome, EvictResult
+from extender.ports import BindOrder, EventRecord
 from extender.reservations.ledger import LOOK_S
 from extender.settings import Settings
 from extender.sim.api_server import ApiServer
@@ -61,7 +60,7 @@ class DirectExtender:
         cluster.partial_gangs.forget()  # as when a lease begins
         self._history = GangHistory()
         self._evictions = EvictionRunner(
-            evictor=self,
+            evictor=api,
             events=self,
             journal=self._history,
             metrics=metrics,
@@ -79,7 +78,7 @@ class DirectExtender:
             wake=api.wake,
             binder=api,
             groups=api,
-            undo=self,
+            undo=api,
             observer=self,
             make_plan=lambda snapshot: make_plan(snapshot, self._policy),
             dispatch=self._evictions,
@@ -103,8 +102,6 @@ class DirectExtender:
         self.partial: list[GangKey] = []
         #: Called with what a cycle saw and decided.
         self.on_cycle: Callable[[Snapshot, Plan], None] = lambda snapshot, plan: None
-        #: Called with a pod that is evicted, before it is deleted.
-        self.on_eviction: Callable[[PodUid], None] = lambda uid: None
 
     # ── watch ─────────────────────────────────────────────────────────────────────────────
 
@@ -200,31 +197,6 @@ class DirectExtender:
             if group and verdict.phase is Phase.INQUEUE and group.phase is Phase.PENDING:
                 self._api.put(replace(group, phase=Phase.INQUEUE))
         self.on_cycle(snapshot, plan)
-
-    def evict(self, orders: Sequence[EvictOrder]) -> Sequence[Future[EvictOutcome]]:
-        """Delete pods at once; their controllers recreate them."""
-        outcomes: list[Future[EvictOutcome]] = []
-        for order in orders:
-            result = EvictResult.LEAVING if order.uid in self._api.pods else EvictResult.GONE
-            if result is EvictResult.LEAVING:
-                self.on_eviction(order.uid)
-                self._api.delete_pod(order.uid)
-            future: Future[EvictOutcome] = Future()
-            future.set_result(EvictOutcome(result))
-            outcomes.append(future)
-        return outcomes
-
-    def evict_all(
-        self,
-        gang: GangKey,
-        orders: Sequence[EvictOrder],
-        *,
-        leaves: Callable[[GangKey], None],
-        stays: Callable[[GangKey], None],
-    ) -> None:
-        """Evict the members of a gang that was bound in part."""
-        leaves(gang)
-        self.evict(orders)
 
     def write(self, notice: EventRecord) -> None:
         """Discard the Event."""

@@ -18,6 +18,7 @@ from functools import partial
 from typing import Protocol
 
 from extender.cache.changes import Change, Delete, Kind, SeenPod, Upsert
+from extender.errors import ExtenderError
 from extender.hooks.gate import Filtered
 from extender.model.gang import Membership
 from extender.model.node import Node
@@ -37,8 +38,12 @@ _LEAST_PERCENT = 5
 FLUSH_S = 300.0
 
 
+class HookError(ExtenderError):
+    """The answer of a hook is an error: kube-scheduler retries the pod after its backoff."""
+
+
 class Extender(Protocol):
-    """The hooks that kube-scheduler calls."""
+    """The hooks that kube-scheduler calls; filter and preempt may raise `HookError`."""
 
     def filter(self, pod: Pod, member: Membership, offered: Sequence[str]) -> Filtered:
         """Return which of the *offered* nodes *pod* may use now."""
@@ -239,11 +244,14 @@ class KubeScheduler:
             return False
         uid = self.active.pop(self._highest_priority())
         seen = self.pods[uid]
-        nodes, message = self._find_nodes(seen)
-        if nodes:
-            self._assume(seen.pod, self._choose(nodes, choice))
-        else:
-            self._refuse(seen.pod, message, self._preempt(seen))
+        try:
+            nodes, message = self._find_nodes(seen)
+            if nodes:
+                self._assume(seen.pod, self._choose(nodes, choice))
+            else:
+                self._refuse(seen.pod, message, self._preempt(seen))
+        except HookError:
+            self._back_off(uid)
         return True
 
     def _is_placed(self, pod: Pod) -> bool:
@@ -360,10 +368,13 @@ class KubeScheduler:
         self._count(uid)
         seen = self.pods.get(uid)
         if seen is not None and not seen.pod.node:
-            errors = self._errors[uid] = self._errors.get(uid, 0) + 1
-            self.backoff[uid] = self._time.monotonic() + _backoff_s(errors)
+            self._back_off(uid)
             self._api.patch(uid, refusal="", nominated="")
         self._wake_all()
+
+    def _back_off(self, uid: PodUid) -> None:
+        errors = self._errors[uid] = self._errors.get(uid, 0) + 1
+        self.backoff[uid] = self._time.monotonic() + _backoff_s(errors)
 
     @property
     def calls(self) -> dict[PodUid, str]:

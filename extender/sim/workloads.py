@@ -2,11 +2,13 @@
 
 A gang works while at least its minimum of members is on nodes. If it falls below, its work since
 the start is lost, and it starts again when the minimum is back, as a training job without
-checkpoints does. When it has worked for its duration, its pods and its PodGroup are deleted.
+checkpoints does. When it has worked for its duration, its pods and its PodGroup are deleted; a job
+without a duration works until `end`.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
@@ -31,8 +33,8 @@ class Job:
     size: int
     min_member: int
     shape: Shape
-    #: Seconds of work once the minimum is on nodes.
-    lasts_s: float
+    #: Seconds of work once the minimum is on nodes; None until `end` is called.
+    lasts_s: float | None = None
     #: The duration its PodGroup declares, and the deadline of its pods; 0 for none.
     declared_s: float = 0.0
     deadline_s: float = 0.0
@@ -83,23 +85,49 @@ class JobRun:
 
 
 class Workloads:
-    """Own all jobs; called with each change when the API server writes it."""
+    """Own all jobs."""
 
     def __init__(self, time: VirtualClock, api: ApiServer, scheduler_name: str) -> None:
         self._time = time
         self._api = api
         self._scheduler_name = scheduler_name
         self.runs: list[JobRun] = []
+        #: How many jobs of each name were created; the uid of a pod is never used again.
+        self._created: Counter[GangKey] = Counter()
         self._by_pod: dict[PodUid, JobRun] = {}
         #: Called when a pod starts (+1) or stops (-1) using its node.
         self.on_placed: Callable[[JobRun, int], None] = lambda run, step: None
         #: Called when the state of a run changes.
         self.on_change: Callable[[JobRun], None] = lambda run: None
-        api.controllers.append(self._handle)
 
     def submit(self, job: Job) -> None:
         """Create *job* at its arrival time."""
-        self._time.call_later(job.arrives_s, partial(self._arrive, job))
+        self._time.call_later(job.arrives_s, partial(self.create, job))
+
+    def create(self, *jobs: Job) -> None:
+        """Create the jobs now, and their pods in turn: one of each job, then the next of each."""
+        runs = [self._create_group(job) for job in jobs]
+        for number in range(max(job.size for job in jobs)):
+            for run in runs:
+                if number < run.job.size:
+                    self._create_pod(run)
+
+    def end(self, key: GangKey) -> None:
+        """Delete a job with all its pods, whatever it has done."""
+        for run in self.present:
+            if run.job.key == key:
+                self._delete(run)
+
+    def forget_all(self) -> None:
+        """Delete all jobs, waiting ones first, so that none starts for a moment."""
+        for run in sorted(self.present, key=lambda run: run.working_since is not None):
+            self._delete(run)
+        self.runs.clear()
+
+    @property
+    def present(self) -> list[JobRun]:
+        """Return the runs of the jobs that have not ended."""
+        return [run for run in self.runs if run.ended_at is None]
 
     def evicted(self, uid: PodUid) -> None:
         """Count an eviction, before the pod is deleted."""
@@ -124,9 +152,10 @@ class Workloads:
             if run.working_since is None:
                 run.wasted_s, run.open_s = run.wasted_s + run.open_s, 0.0
 
-    def _arrive(self, job: Job) -> None:
+    def _create_group(self, job: Job) -> JobRun:
         run = JobRun(job, self._time.monotonic())
         self.runs.append(run)
+        self._created[job.key] += 1
         if not job.is_plain:
             self._api.put(
                 PodGroup(
@@ -142,14 +171,14 @@ class Workloads:
                 )
             )
         self.on_change(run)
-        for _ in range(job.size):
-            self._create_pod(run)
+        return run
 
     def _create_pod(self, run: JobRun) -> None:
         job, number = run.job, run.created_pods
         run.created_pods += 1
         name = f"{job.name}-{number}"
-        uid = PodUid(f"{job.namespace}/{name}")
+        again = self._created[job.key]
+        uid = PodUid(f"{job.namespace}/{name}" + (f"/{again}" if again > 1 else ""))
         pod = Pod(
             uid=uid,
             namespace=job.namespace,
@@ -173,7 +202,8 @@ class Workloads:
 
     # ── pod events ────────────────────────────────────────────────────────────────────────
 
-    def _handle(self, change: Change) -> None:
+    def handle(self, change: Change) -> None:
+        """Handle a change of a pod."""
         if isinstance(change, Delete):
             if change.kind is Kind.POD:
                 self._pod_deleted(PodUid(change.key))
@@ -209,7 +239,8 @@ class Workloads:
         run.number += 1
         if run.first_started_at is None:
             run.first_started_at = now
-        self._time.call_later(run.job.lasts_s, partial(self._end, run, run.number))
+        if run.job.lasts_s is not None:
+            self._time.call_later(run.job.lasts_s, partial(self._finish, run, run.number))
         self.on_change(run)
 
     def _pod_deleted(self, uid: PodUid) -> None:
@@ -238,14 +269,17 @@ class Workloads:
         if run.ended_at is None:
             self._create_pod(run)
 
-    def _end(self, run: JobRun, number: int) -> None:
+    def _finish(self, run: JobRun, number: int) -> None:
         if run.number != number or run.working_since is None:
             return
-        run.ended_at = now = self._time.monotonic()
         self._count(run)
         run.done_s, run.open_s = run.done_s + run.open_s, 0.0
-        run.stretches.append((run.working_since, now, False))
-        run.working_since = None
+        run.stretches.append((run.working_since, self._time.monotonic(), False))
+        self._delete(run)
+
+    def _delete(self, run: JobRun) -> None:
+        run.ended_at, run.working_since = self._time.monotonic(), None
+        run.number += 1
         for uid in list(run.pods):
             # Forgotten first, so that the deleted pod is not recreated.
             del self._by_pod[uid]

@@ -19,7 +19,7 @@ from extender.hooks.gate import Filtered
 from extender.model.gang import GangKey, Membership
 from extender.model.node import Node
 from extender.model.pod import FINISHED_SET, Pod, PodUid
-from extender.model.queue import DEFAULT_QUEUE, Queue
+from extender.model.queue import DEFAULT_QUEUE, NamespaceShare, Queue
 from extender.model.resources import CPU, MEMORY, NOTHING, Resources
 from extender.ports import BindOrder
 from extender.sim.api_server import ApiServer
@@ -355,12 +355,16 @@ class Referee:
             is_stated = most > 0 or each not in (CPU, MEMORY)
             if is_stated and needs.amount(each) > 0 and used.amount(each) > most:
                 yield f"{used.amount(each)} of at most {most} {each}"
-        for share in self._api.shares_of(name):
+        for share in self._shares_of(name):
             # All pods are of one namespace, so it uses what the queue does.
             for each, most in share.limit.items() if share.namespace == NAMESPACE else ():
                 if needs.amount(each) > 0 and used.amount(each) > most:
                     words = f"{used.amount(each)} of at most {most} {each}"
                     yield f"{words} for namespace {NAMESPACE}"
+
+    def _shares_of(self, queue: str) -> list[NamespaceShare]:
+        every = (share for each in self._api.namespaces.values() for share in each.shares)
+        return [share for share in every if share.queue == queue]
 
     def _into_guarantees(
         self, name: str, used: Mapping[str, Resources], needs: Resources, total: Resources
@@ -371,7 +375,7 @@ class Referee:
         if name in parents:
             return
         leaves = {*used, *self._api.queues} - parents
-        shares = [share for queue in queues for share in self._api.shares_of(queue.name)]
+        shares = [share for queue in queues for share in self._shares_of(queue.name)]
         kinds = [each.guarantee for each in queues] + [each.guarantee for each in shares]
         for each in sorted({each for guarantee in kinds for each in guarantee}):
             own = self._guarantee(name).amount(each)

@@ -25,7 +25,7 @@ OTHERS = {
     "hooks/http_connection.py": "reads what callers send",
     "tls/server.py": "makes the TLS contexts of both ports",
     "demo/embedded.py": "listens, and asks our own operations port",
-    "demo/scheduler.py": "asks our own hooks, in place of kube-scheduler",
+    "demo/hook_client.py": "calls our own hooks, in place of kube-scheduler",
     "cli/connect.py": "asks our own operations port",
     "doctor/reader.py": "knows how a request to the API server fails; kube/client sends it",
 }

@@ -148,16 +148,16 @@ def post(
 
 def test_a_form_is_accepted_once_the_story_is_over(kept: tuple[Embedded, GangForm]) -> None:
     embedded, form = kept
-    form._workloads = None
+    form._scene = None
     status, page = post(embedded, urlencode(GOOD))
     assert (status, "still running" in page) == (422, True)
 
-    form.open(embedded.workloads)
+    form.open(embedded)
 
     assert post(embedded, urlencode(GOOD))[0] == 303
-    assert "mine" in [each.name for each in embedded.workloads.gangs]
+    assert "mine" in [each.name for each in embedded.jobs]
     assert "already" in post(embedded, urlencode(GOOD))[1]
-    embedded.workloads.end("mine")
+    embedded.end("mine")
 
 
 @pytest.mark.parametrize(
@@ -176,10 +176,10 @@ def test_a_form_from_another_origin_is_refused(
     kept: tuple[Embedded, GangForm], changed: dict[str, str | None], status: int
 ) -> None:
     embedded, form = kept
-    form.open(embedded.workloads)
+    form.open(embedded)
 
     assert post(embedded, urlencode(GOOD), **changed)[0] == status
-    assert embedded.workloads.gangs == []
+    assert embedded.jobs == []
 
 
 def test_a_form_that_is_too_long_is_refused(kept: tuple[Embedded, GangForm]) -> None:
@@ -188,7 +188,7 @@ def test_a_form_that_is_too_long_is_refused(kept: tuple[Embedded, GangForm]) -> 
 
 def test_a_hostile_name_is_text_on_the_page(kept: tuple[Embedded, GangForm]) -> None:
     embedded, form = kept
-    form.open(embedded.workloads)
+    form.open(embedded)
 
     status, page = post(embedded, urlencode({**GOOD, "name": HOSTILE}))
 
@@ -224,7 +224,7 @@ def test_without_keep_no_form_is_accepted() -> None:
         connection.request("GET", "/")
         page = connection.getresponse().read().decode()
         connection.close()
-        assert embedded.workloads.gangs == []
+        assert embedded.jobs == []
 
     assert status in (404, 405)
     assert "Submit a gang" not in page

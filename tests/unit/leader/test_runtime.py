@@ -20,11 +20,11 @@ from werkzeug.serving import make_server
 from extender.cli.main import main
 from extender.clock import SystemClock
 from extender.demo import embedded
-from extender.demo.objects import pod as _pod
 from extender.errors import ApiError
 from extender.planning_loop import TICK_S
 from extender.ports import ClusterPorts, Lease
 from extender.settings import Settings
+from tests import objects
 from tests.unit.web.conftest import JSON, World, eventually
 
 FAST = {"lease_duration_s": 6.0, "lease_renew_s": 4.0, "lease_retry_s": 0.1}
@@ -120,7 +120,7 @@ def call(world: World, verb: str, body: Any) -> tuple[str | None, Any]:
 def test_the_holder_of_the_lease_is_ready_and_answers(world: World) -> None:
     assert page(world, "/readyz").status_code == 200
     assert metric(world, "gang_extender_leader ") == 1
-    connection, answer = call(world, "filter", {"Pod": _pod("p", None), "NodeNames": []})
+    connection, answer = call(world, "filter", {"Pod": objects.pod("p", "demo"), "NodeNames": []})
     assert connection is None
     assert not answer.get("Error")
 
@@ -137,8 +137,8 @@ def test_a_standby_is_live_and_warm_but_not_ready_and_names_the_leader(standby: 
 @pytest.mark.parametrize(
     ("verb", "body"),
     [
-        ("filter", {"Pod": _pod("p", None), "NodeNames": []}),
-        ("preempt", {"Pod": _pod("p", None), "NodeNameToMetaVictims": {}}),
+        ("filter", {"Pod": objects.pod("p", "demo"), "NodeNames": []}),
+        ("preempt", {"Pod": objects.pod("p", "demo"), "NodeNameToMetaVictims": {}}),
         ("bind", {"PodName": "p", "PodNamespace": "demo", "PodUID": "u", "Node": "n"}),
     ],
 )

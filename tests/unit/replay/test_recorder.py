@@ -15,7 +15,6 @@ import pytest
 from click.testing import CliRunner
 
 from extender.cli.main import main
-from extender.demo import objects
 from extender.errors import InvalidConfiguration
 from extender.metrics import Metrics
 from extender.model.resources import Resources
@@ -232,7 +231,7 @@ def test_a_running_extender_records_what_it_decides(
     with World() as world:
         metrics = world.runtime.pages.metrics
         before = counted(metrics, "written")
-        world.cluster.create(objects.pod("red-0", "red"))
+        world.pod("red-0", "red")
         eventually(lambda: counted(metrics, "written") > before)
 
     result = CliRunner().invoke(main, ["replay", str(tmp_path / "kept")])

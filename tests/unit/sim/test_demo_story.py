@@ -2,38 +2,45 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from itertools import count
 from typing import Any
 
 import pytest
 
-from extender.clock import SystemClock
-from extender.demo import objects
-from extender.demo.cluster import SimCluster
+from extender.demo.acts import job
 from extender.demo.story import Act, ActOutcome, ActRunner, PlacementLog
-from extender.demo.workloads import DemoJob, DemoWorkloads
+from extender.sim.api_server import ApiServer
+from extender.sim.clock import VirtualClock
+from extender.sim.workloads import Job, Workloads
+from tests import builders
 
 
 class FakeDemo:
     """A demo cluster without a scheduler."""
 
     def __init__(self) -> None:
-        self.cluster = SimCluster(lambda thing: pytest.fail("there is no scheduler"), SystemClock())
+        clock = VirtualClock()
+        self.api = ApiServer(clock)
+        self.workloads = Workloads(clock, self.api, "gang-scheduler")
         self._ticks = count(1)
-        self.workloads = DemoWorkloads(self.cluster)
-        self.placements = PlacementLog(self.cluster, monotonic=lambda: float(next(self._ticks)))
-
+        self.placements = PlacementLog(self.api, monotonic=lambda: float(next(self._ticks)))
         self.planned: dict[str, Any] = {"gangs": [], "queues": [], "held": []}
+        self.evicted: Counter[str] = Counter()
+        self.jobs: list[Job] = []
+        self.submit = self.workloads.create
+        self.end_all = self.workloads.forget_all
+
+    def end(self, job: str) -> None: ...
 
     def plan(self) -> dict[str, Any]:
         return self.planned
 
     def set_policy(self, text: str) -> None: ...
 
-    def bind(self, name: str) -> None:
-        (pod,) = (each for each in self.cluster.all("Pod") if each["metadata"]["name"] == name)
-        self.cluster.change(pod, lambda it: it["spec"].update(nodeName="node-0"))
+    def bind(self, name: str, gang: str) -> None:
+        self.api.put(builders.seen(name, gang, on="node-0"))
 
 
 def run_act(play: Callable[[ActRunner], None], demo: FakeDemo | None = None) -> ActOutcome:
@@ -57,21 +64,22 @@ def test_an_announced_start_that_does_not_come_fails_the_act() -> None:
 
 def test_an_act_removes_its_gangs() -> None:
     demo = FakeDemo()
-    job = DemoJob(name="red", queue="lab", size=2, min_member=2, requests={"cpu": "1"})
 
-    run_act(lambda on: on.workloads.submit(job), demo)
+    def play(on: ActRunner) -> None:
+        on.scene.submit(job("red", "lab", 2))
+        assert (len(demo.api.pods), len(demo.api.groups)) == (2, 1)
 
-    assert demo.cluster.all("Pod") == demo.cluster.all("PodGroup") == []
+    run_act(play, demo)
+
+    assert (demo.api.pods, demo.api.groups) == ({}, {})
 
 
 def test_two_gangs_on_nodes_at_once_are_noticed() -> None:
     demo = FakeDemo()
-    for gang in ("red", "blue"):
-        demo.cluster.create(objects.pod(f"{gang}-0", gang))
-    demo.bind("red-0")
+    demo.bind("red-0", "red")
     assert not demo.placements.were_together("red", "blue")
 
-    demo.bind("blue-0")
+    demo.bind("blue-0", "blue")
 
     assert demo.placements.were_together("red", "blue")
 
@@ -79,11 +87,10 @@ def test_two_gangs_on_nodes_at_once_are_noticed() -> None:
 def test_a_gang_that_lost_a_pod_is_noticed() -> None:
     demo = FakeDemo()
     for number in range(2):
-        demo.cluster.create(objects.pod(f"red-{number}", "red"))
-        demo.bind(f"red-{number}")
+        demo.bind(f"red-{number}", "red")
     assert demo.placements.fewest("red", 0.0, 2) == 2
 
-    demo.cluster.delete("Pod", objects.NAMESPACE, "red-1")
+    demo.api.delete_pod(builders.pod("red-1").uid)
 
     assert demo.placements.fewest("red", 0.0, 2) == 1
     assert demo.placements.on_nodes("red") == 1

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from extender.hooks.gate import Filtered
+from extender.model.gang import Membership
 from extender.model.node import Node
-from extender.model.pod import Shape
+from extender.model.pod import Pod, Shape
 from extender.model.queue import PriorityClass, Queue, QueueState
 from extender.model.resources import Resources
+from extender.sim.clock import PacedClock
 from extender.sim.cluster import OPTIONS, SimulatedCluster
-from extender.sim.kube_scheduler import SchedulerOptions
+from extender.sim.extender import DirectExtender
+from extender.sim.kube_scheduler import HookError, SchedulerOptions
 from extender.sim.workloads import Job, JobRun
 
 BEGINNING = 100.0
@@ -34,7 +40,7 @@ def node(number: int, cpus: int = 4) -> Node:
     return Node(name=f"n{number}", allocatable=Resources({"cpu": cpus * 1000, "pods": 110}))
 
 
-def job(name: str, size: int, lasts_s: float = 60.0, **facts: Any) -> Job:
+def job(name: str, size: int, lasts_s: float | None = 60.0, **facts: Any) -> Job:
     given = {"namespace": "a", "queue": "", "min_member": size, "shape": ONE_CPU, **facts}
     return Job(name=name, size=size, lasts_s=lasts_s, **given)
 
@@ -183,3 +189,66 @@ def test_repeated_refusals_change_only_the_amount_of_work() -> None:
         return {name: each.ended_at is not None for name, each in runs.items()}
 
     assert outcome(OPTIONS) == outcome(replace(OPTIONS, retries_refused=True))
+
+
+class FailingOnce(DirectExtender):
+    """Its first answer to filter is an error, as before the first plan."""
+
+    has_failed = False
+
+    def filter(self, pod: Pod, member: Membership, offered: Sequence[str]) -> Filtered:
+        if not self.has_failed:
+            self.has_failed = True
+            raise HookError("the extender is not ready")
+        return super().filter(pod, member, offered)
+
+
+def test_a_pod_whose_filter_call_fails_is_retried_after_its_backoff() -> None:
+    world = cluster(nodes=1)
+    world.extender.__class__ = FailingOnce
+    runs = run(world, 10, job("one", 1))
+
+    started_at = runs["one"].first_started_at
+    assert started_at is not None
+    assert 1 <= started_at - runs["one"].created_at <= 3
+
+
+def test_a_job_without_a_duration_works_until_its_end_and_its_uids_are_not_reused() -> None:
+    world = cluster(nodes=1)
+    world.workloads.create(job("open", 2, lasts_s=None))
+    world.run(world.time.monotonic() + 1000)
+    (first,) = world.workloads.present
+    earlier = set(world.api.pods)
+    assert first.working_since is not None
+
+    world.workloads.end(first.job.key)
+    assert not world.workloads.present
+    assert not world.api.pods
+    world.workloads.create(first.job)
+
+    assert len(world.api.pods) == 2
+    assert not earlier & set(world.api.pods)
+
+
+def test_the_pods_of_jobs_that_are_created_together_come_in_turn() -> None:
+    world = cluster()
+    world.workloads.create(job("red", 3), job("blue", 2))
+
+    names = [seen.pod.name for seen in world.api.pods.values()]
+    assert names == ["red-0", "blue-0", "red-1", "blue-1", "red-2"]
+
+
+def test_a_paced_clock_runs_callbacks_in_order_and_hands_over_results_and_errors() -> None:
+    clock, ran = PacedClock(), []
+    thread = threading.Thread(target=clock.run, args=(lambda: ran.append("after"),))
+    clock.call_later(0.02, lambda: ran.append("later"))
+    clock.call_soon(lambda: ran.append("soon"))
+    thread.start()
+
+    assert clock.result_of(threading.current_thread) is thread
+    with pytest.raises(ZeroDivisionError):
+        clock.result_of(lambda: 1 // 0)
+    clock.call_later(0.03, clock.stop)
+    thread.join(10)
+    assert [each for each in ran if each != "after"] == ["soon", "later"]
+    assert ran.count("after") == 5

@@ -4,22 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from copy import deepcopy
-from dataclasses import replace
-from typing import Any
 
-import msgspec
-
-from extender.clock import timestamp
-from extender.kube.decode import resources
-from extender.kube.decode.decoder import ObjectDecoder
-from extender.model.gang import VOLCANO, GangKey, PodGroup
+from extender.model.gang import GangKey
 from extender.model.pod import PodUid
-from extender.model.queue import PriorityClass
 from extender.model.snapshot import Snapshot
 from extender.planner import policy_parser
 from extender.planner.plan import NO_PLAN, HoldReason, Plan
 from extender.settings import Settings
 from extender.sim.cluster import SimulatedCluster
+from tests.manifests import Manifests
 
 from .cluster import SCHEDULER, Object, Observation
 from .story import Story
@@ -49,27 +42,18 @@ class EmbeddedCluster:
         self.world.extender.on_cycle = self._planned
         self._plan: Plan = NO_PLAN
         self._things: dict[tuple[str, str], Object] = {}
-        self._made = 0
-        self._codecs: dict[str, ObjectDecoder[Any]] = {
-            "Node": resources.nodes(),
-            "Pod": resources.pods(frozenset({SCHEDULER})),
-            "PodGroup": resources.groups(VOLCANO),
-            "Queue": resources.queues(VOLCANO),
-        }
+        self._manifests = Manifests(self.world.api, self.world.time, [SCHEDULER])
 
     def create(self, *things: Object) -> None:
         for thing in things:
-            self._made += 1
-            made = deepcopy(thing)
-            made["metadata"] |= {
-                "uid": f"uid-{self._made:04d}",
-                "creationTimestamp": timestamp(self.world.time.now()),
-            }
-            self._admit(made)
-            self._put(made)
+            admitted = deepcopy(thing)
+            self._admit(admitted)
+            made = self._manifests.create(admitted)
+            self._things[made["kind"], made["metadata"]["name"]] = made
 
     def change(self, kind: str, name: str, change: Object) -> None:
-        self._put(_merged(self._things[kind, name], change))
+        self._things[kind, name] = merged = _merged(self._things[kind, name], change)
+        self._manifests.put(merged)
 
     def remove(self, kind: str, name: str) -> None:
         api, thing = self.world.api, self._things.pop((kind, name), None)
@@ -119,19 +103,6 @@ class EmbeddedCluster:
             named = made["spec"].get("priorityClassName")
             if named:
                 made["spec"]["priority"] = self.world.api.classes[named].value
-
-    def _put(self, thing: Object) -> None:
-        kind, name = thing["kind"], thing["metadata"]["name"]
-        self._things[kind, name] = thing
-        if kind == "PriorityClass":
-            self.world.api.put(PriorityClass(name=name, value=thing["value"]))
-            return
-        item = self._codecs[kind].read(msgspec.json.encode(thing))
-        if isinstance(item, PodGroup) and item.key in self.world.api.groups:
-            # Only the extender writes its phase.
-            known = self.world.api.groups[item.key]
-            item = replace(item, phase=known.phase, is_phaseless=known.is_phaseless)
-        self.world.api.put(item)  # type: ignore[arg-type]
 
 
 def _merged(thing: Object, change: Object) -> Object:

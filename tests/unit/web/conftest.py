@@ -16,22 +16,23 @@ from typing import Any
 import pytest
 
 from extender.clock import SystemClock
-from extender.demo.cluster import SimCluster
-from extender.demo.embedded import embed, read_group
-from extender.demo.objects import node as _node, pod as _pod, pod_group as _pod_group
+from extender.demo.embedded import embed
 from extender.hooks.http_server import Limits
 from extender.hooks.server import LIMITS, HookServer
 from extender.ports import Clock
 from extender.settings import Settings
+from extender.sim.api_server import ApiServer
 from extender.tls.server import PortCertificates
 from extender.wiring import Runtime
+from tests import objects
+from tests.manifests import Manifests
 
 #: The headers of every call of kube-scheduler.
 JSON = {"Content-Type": "application/json"}
 CLOCK = SystemClock()
 
 #: A call for a managed pod; before the first plan the response is "not ready".
-_QUESTION = json.dumps({"Pod": _pod("early", None), "NodeNames": []}).encode()
+_QUESTION = json.dumps({"Pod": objects.pod("early", "demo"), "NodeNames": []}).encode()
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,13 +59,16 @@ class World:
         limits: Limits = LIMITS,
         clock: Clock = CLOCK,
     ) -> None:
-        self.cluster = SimCluster(read_group, clock)
+        self.api = ApiServer(clock)
         self.loop = new_loop()
         self._thread = threading.Thread(target=self.loop.run_forever, daemon=True)
         shown = [certificates] if certificates else []
         # A waiting bind never times out, however slow the machine is.
         settings = Settings(config=config, arrival_grace_s=60)
-        self.runtime: Runtime = embed(settings, self.loop, self.cluster, shown, clock)
+        self.manifests = Manifests(
+            self.api, clock, settings.scheduler_name, settings.exempt_namespace
+        )
+        self.runtime: Runtime = embed(settings, self.loop, self.api, shown, clock)
         self._listening = socket.create_server(("127.0.0.1", 0))
         self.hook_port: int = self._listening.getsockname()[1]
         #: For those tests that want an operations port.
@@ -100,17 +104,14 @@ class World:
         asyncio.run_coroutine_threadsafe(work, self.loop).result(20)
 
     def node(self, name: str, cpus: int = 4) -> None:
-        self.cluster.create(_node(name, cpus))
+        self.manifests.create(objects.node(name, cpu=str(cpus), ready=True))
 
     def group(self, name: str, min_member: int, namespace: str = "demo") -> None:
-        made = _pod_group(name, min_member)
-        made["metadata"]["namespace"] = namespace
-        self.cluster.create(made)
+        self.manifests.create(objects.pod_group(name, namespace, min_member))
 
     def pod(self, name: str, gang: str | None = None, scheduler: str = "gang-scheduler") -> Any:
-        pod = _pod(name, gang)
-        pod["spec"]["schedulerName"] = scheduler
-        return self.cluster.create(pod)
+        pod = objects.pod(name, "demo", gang=gang, scheduler=scheduler)
+        return self.manifests.create(pod)
 
 
 HookCall = Callable[..., Reply]

@@ -56,7 +56,7 @@ def test_a_bind_from_a_browser_binds_nothing(
 
         assert answer.startswith(b"HTTP/1.1 %d " % status)
         assert wire.is_closed()
-    assert not world.cluster.find("Pod", pod["metadata"]["uid"])["spec"].get("nodeName")
+    assert not world.api.pods[pod["metadata"]["uid"]].pod.node
     with closing(Wire(world.hook_port)) as wire:
         wire.send(bind(pod))
         assert wire.read(b"}").endswith(BOUND), "from kube-scheduler it is bound"
@@ -84,7 +84,7 @@ def test_a_bind_that_is_not_json_or_has_another_host_binds_nothing(
 
     assert answer.startswith(b"HTTP/1.1 %d " % status)
     assert json.loads(answer.partition(b"\r\n\r\n")[2])["Error"]
-    assert not world.cluster.find("Pod", pod["metadata"]["uid"])["spec"].get("nodeName")
+    assert not world.api.pods[pod["metadata"]["uid"]].pod.node
     with closing(Wire(world.hook_port)) as wire:
         wire.send(bind(pod))
         assert wire.read(b"}").endswith(BOUND), "from kube-scheduler it is bound"

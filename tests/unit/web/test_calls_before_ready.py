@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from extender.demo.objects import pod as _pod
 from extender.hooks import handlers
 from extender.settings import Settings
+from tests import objects
 from tests.unit.leader.test_runtime import (
     LeaseDouble,
     call,
@@ -27,7 +27,7 @@ from tests.unit.web.conftest import World, eventually
 
 __all__ = ["clock", "leases", "standby", "world"]  # fixtures
 
-QUESTION = {"Pod": _pod("web", None), "NodeNames": ["node-0"]}
+QUESTION = {"Pod": objects.pod("web", "demo"), "NodeNames": ["node-0"]}
 ERRORS = 'gang_extender_hook_answers_total{outcome="error",verb="filter"}'
 ANSWERED = 'gang_extender_hook_seconds_count{verb="filter"}'
 

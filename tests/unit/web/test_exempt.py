@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from extender.demo.objects import pod as _pod
 from extender.ports import BindOrder, Whose
 from extender.settings import Settings
+from tests import objects
 from tests.unit.leader.test_runtime import (
     LeaseDouble,
     call,
@@ -56,10 +56,7 @@ def a_pod(
     scheduler: str = "gang-scheduler",
     gang: str | None = None,
 ) -> Any:
-    pod = _pod(name, gang)
-    pod["metadata"]["namespace"] = namespace
-    pod["spec"] |= {"schedulerName": scheduler, "priorityClassName": priority}
-    return pod
+    return objects.pod(name, namespace, gang=gang, scheduler=scheduler, priority=priority)
 
 
 def bind_call(pod: Any, node: str = "node-0") -> dict[str, str]:
@@ -73,8 +70,7 @@ def bind_call(pod: Any, node: str = "node-0") -> dict[str, str]:
 
 
 def node_of(world: World, pod: Any) -> str:
-    found = world.cluster.find("Pod", pod["metadata"]["uid"])
-    return str(found and found["spec"].get("nodeName", ""))
+    return world.api.pods[pod["metadata"]["uid"]].pod.node
 
 
 @exempt_by
@@ -82,7 +78,7 @@ def test_a_standby_passes_kube_schedulers_own_decision_on(
     standby: World, about: dict[str, str]
 ) -> None:
     standby.node("node-0")
-    pod = standby.cluster.create(a_pod("agent", **about))
+    pod = standby.manifests.create(a_pod("agent", **about))
 
     _, answer = call(standby, "filter", {"Pod": pod, "NodeNames": NODES})
     assert answer["NodeNames"] == NODES
@@ -95,7 +91,7 @@ def test_a_standby_passes_kube_schedulers_own_decision_on(
 def test_a_standby_lets_kube_scheduler_preempt_for_exempt_pods(
     standby: World, about: dict[str, str]
 ) -> None:
-    pod = standby.cluster.create(a_pod("agent", **about))
+    pod = standby.manifests.create(a_pod("agent", **about))
     victims = {"node-0": {"Pods": [{"UID": "v"}], "NumPDBViolations": 0}}
 
     _, answer = call(standby, "preempt", {"Pod": pod, "NodeNameToMetaVictims": victims})
@@ -105,7 +101,7 @@ def test_a_standby_lets_kube_scheduler_preempt_for_exempt_pods(
 @exempt_by
 def test_the_leader_binds_exempt_pods_at_once(world: World, about: dict[str, str]) -> None:
     world.node("node-0")
-    pod = world.cluster.create(a_pod("agent", **about))
+    pod = world.manifests.create(a_pod("agent", **about))
 
     if about.get("scheduler") == "another":  # pods of other schedulers are bound only after filter
         call(world, "filter", {"Pod": pod, "NodeNames": ["node-0"]})
@@ -114,7 +110,7 @@ def test_the_leader_binds_exempt_pods_at_once(world: World, about: dict[str, str
 
 
 def test_other_pods_are_still_refused(standby: World) -> None:
-    pod = standby.cluster.create(a_pod("web"))
+    pod = standby.manifests.create(a_pod("web"))
 
     # Until the watch shows the pod, it is read from the API server and refused with another error.
     refused = {"Error": "the extender is not ready: standby: there_1 leads"}
@@ -127,7 +123,7 @@ class RecordingBinder:
 
     def __init__(self, world: World) -> None:
         self.orders: list[BindOrder] = []
-        self._bind = world.cluster.bind
+        self._bind = world.api.bind
         world.runtime.core.permit._binder = self  # type: ignore[assignment]
 
     def bind(self, orders: Any, settle: Any, until: float) -> None:
@@ -183,7 +179,7 @@ def test_without_a_plan_exempt_pods_pass_and_are_bound(
     unplanned: World, about: dict[str, str]
 ) -> None:
     unplanned.node("node-0")
-    pod = unplanned.cluster.create(a_pod("agent", **about))
+    pod = unplanned.manifests.create(a_pod("agent", **about))
 
     _, answer = call(unplanned, "filter", {"Pod": pod, "NodeNames": NODES})
     assert answer["NodeNames"] == NODES

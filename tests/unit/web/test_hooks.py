@@ -99,7 +99,7 @@ def test_a_whole_gang_is_bound_and_answered_with_success(world: World, call: Hoo
         )
 
     assert answers == [{"Error": ""}, {"Error": ""}]
-    assert {pod["spec"]["nodeName"] for pod in world.cluster.all("Pod")} == set(chosen)
+    assert {seen.pod.node for seen in world.api.pods.values()} == set(chosen)
 
 
 def test_scores_are_integers_for_every_node(world: World, call: HookCall) -> None:

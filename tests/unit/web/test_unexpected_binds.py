@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from extender.demo.objects import pod as _pod
 from extender.errors import OtherSchedulersPod
+from tests import objects
 from tests.unit.web.conftest import HookCall, World
 from tests.unit.web.test_exempt import bind_call, node_of
 
@@ -33,7 +33,8 @@ def test_a_pod_of_another_profile_is_bound_after_filter_whatever_the_watch_shows
     world.node("node-0")
     theirs = world.pod("theirs", scheduler="default-scheduler")
     call("filter", {"Pod": theirs, "NodeNames": ["node-0"]})
-    world.cluster.change(theirs, lambda it: it["metadata"].update(labels={"seen": "again"}))
+    theirs["metadata"]["labels"] = {"seen": "again"}
+    world.manifests.put(theirs)
 
     assert call("bind", bind_call(theirs)).json == {"Error": ""}
     assert node_of(world, theirs) == "node-0"
@@ -77,10 +78,7 @@ def test_a_managed_pod_is_not_bound_before_it_passed_filter(
 
 
 def _in_kube_system(world: World, scheduler: str) -> Any:
-    pod = _pod("dns", None)
-    pod["metadata"]["namespace"] = "kube-system"
-    pod["spec"]["schedulerName"] = scheduler
-    return world.cluster.create(pod)
+    return world.manifests.create(objects.pod("dns", "kube-system", scheduler=scheduler))
 
 
 @pytest.mark.parametrize("part", ["PodName", "PodNamespace", "PodUID", "Node"])
@@ -95,9 +93,8 @@ def test_a_bind_with_invalid_names_sends_no_request(call: HookCall, part: str) -
 def test_names_and_uids_beyond_their_limit_are_not_stored(
     world: World, call: HookCall, part: str
 ) -> None:
-    theirs = _pod("theirs", None)
-    theirs["metadata"] |= {"uid": "u", "namespace": "a", part: "x" * 254}
-    theirs["spec"]["schedulerName"] = "default-scheduler"
+    theirs = objects.pod("theirs", scheduler="default-scheduler")
+    theirs["metadata"] |= {"uid": "u", part: "x" * 254}
 
     answer = call("filter", {"Pod": theirs, "NodeNames": ["node-0"]}).json
     assert answer["Error"] == "a name or uid is longer than 253 characters"
