@@ -20,7 +20,7 @@ from tests.nightly.fuzz.edges.policy import SIGNS
 from tests.nightly.fuzz.mutations import EVIL, changed, respelt, written
 from tests.unit.sim.test_traces import HELIOS, MAPPINGS, OPENB, PAI
 
-_TRACES = tuple(each.encode() for each in (PAI, OPENB, HELIOS))
+_TRACES = (PAI, OPENB, HELIOS)
 #: What is before it is the scenario, what is behind it a trace that the scenario may name.
 _TRACE = b"\n# the trace\n"
 _FILE = "trace.csv"
@@ -48,19 +48,22 @@ class Scenarios(Edge):
         shutil.rmtree(self._folder)
 
     def real(self) -> list[bytes]:
-        played = [yaml.safe_dump(_with_a_trace()).encode() + _TRACE + each for each in _TRACES]
+        played = [
+            yaml.safe_dump(_with_a_trace(each)).encode() + _TRACE + each.encode()
+            for each in _TRACES
+        ]
         return [*(each.encode() for each in _shipped()), *played]
 
     def made(self, chance: Random) -> bytes:
-        trace = chance.random() < 0.4
-        thing = _with_a_trace() if trace else yaml.safe_load(chance.choice(_shipped()))
+        trace = chance.choice(_TRACES) if chance.random() < 0.4 else ""
+        thing = _with_a_trace(trace) if trace else yaml.safe_load(chance.choice(_shipped()))
         thing = changed(thing, chance, chance.randrange(1, 5))
         if chance.random() < 0.5:
             text = written(thing, chance)
         else:
             spelt = respelt(yaml.safe_dump(thing), SIGNS, chance)
             text = spelt.encode(errors="surrogatepass")
-        return text + _TRACE + chance.choice(_TRACES) if trace else text
+        return text + _TRACE + trace.encode() if trace else text
 
     def judge(self, data: bytes) -> None:
         told = self._told(data)
@@ -89,9 +92,10 @@ def _shipped() -> list[str]:
     return [(folder / name).read_text(encoding="utf-8") for name in names]
 
 
-def _with_a_trace() -> dict[str, Any]:
+def _with_a_trace(text: str) -> dict[str, Any]:
+    """Return a scenario that maps the columns of the trace *text*."""
     return {
         "span": "1h",
         "nodes": [{"name": "n", "count": 3, "has": {"cpu": 64, "nvidia.com/gpu": 8}}],
-        "trace": {"file": _FILE, **MAPPINGS[HELIOS]},
+        "trace": {"file": _FILE, **MAPPINGS[text]},
     }
