@@ -1,6 +1,6 @@
 """Reads the cluster through kubectl, which has the credentials, the proxies and both protocols.
 
-docs/decisions/0034 states why this uses a child process, and neither a proxy of the API server nor
+docs/decisions/0044 states why this uses a child process, and neither a proxy of the API server nor
 an implementation of the port-forward protocol.
 """
 

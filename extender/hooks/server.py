@@ -2,7 +2,7 @@
 
 kube-scheduler calls in its serial loop, twice for every pod of the cluster, so the cost of a
 request is paid by every pod. A general-purpose server takes three times the CPU for a filter and
-four times for a waiting bind (0018).
+four times for a waiting bind (0072).
 
 A connection carries one call at a time, as Go's client does it. Everything runs on the loop.
 """

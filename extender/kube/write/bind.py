@@ -334,7 +334,7 @@ class ApiBinder:
     def _node_read(self, bind: _PendingBind, reply: Reply) -> None:
         bind.in_flight = False
         if reply.status == 403:
-            # Without this permission pods of gangs do not get here; exempt pods never wait (0030).
+            # Without this permission pods of gangs do not get here; exempt pods never wait (0028).
             self._repeat(bind)
         elif (found := _nodes_in(reply)) is None:
             self._retry_later(bind, reply, self._find_node)
