@@ -39,7 +39,7 @@ class HookBodies(Edge):
             self._world.node(name, cpus=2)
         self._world.group("train", 2, namespace="wire")
         ordinary = json.loads((_WIRE / "filter-ordinary.call.json").read_text())
-        self._world.cluster.create({"kind": "Pod", **ordinary["Pod"]}, keep_uid=True)
+        self._world.manifests.put({"kind": "Pod", **ordinary["Pod"]})
         stranger = self._world.pod("stranger", scheduler="other")
         self._good = json.dumps({"Pod": stranger, "NodeNames": ["node-0", "node-1"]}).encode()
         return self

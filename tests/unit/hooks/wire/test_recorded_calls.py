@@ -25,7 +25,7 @@ def test_a_recorded_call_gets_its_answer(name: str, world: World, call: HookCall
         # It is admitted as a new gang, as it was when it was recorded.
         asked["Pod"]["metadata"]["creationTimestamp"] = f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}"
     before = json.loads((HERE / "filter-ordinary.call.json").read_text())
-    world.cluster.create({"kind": "Pod", **before["Pod"]}, keep_uid=True)
+    world.manifests.put({"kind": "Pod", **before["Pod"]})
     if name == "bind-ordinary":
         call("filter", before)
 
