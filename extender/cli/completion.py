@@ -54,11 +54,11 @@ def gang_names(context: click.Context, _: click.Parameter, typed: str) -> list[C
     def names(address: Address) -> list[str]:
         from extender.cli.schema import plan
 
-        gangs = plan(address)["gangs"]
+        gangs = plan(address).gangs
         if "/" in typed:
-            return [f"{gang['namespace']}/{gang['name']}" for gang in gangs]
+            return [f"{gang.namespace}/{gang.name}" for gang in gangs]
         used = namespace or current_namespace(where.kubeconfig, where.context)
-        return [gang["name"] for gang in gangs if gang["namespace"] == used]
+        return [gang.name for gang in gangs if gang.namespace == used]
 
     return _matching(typed, _in_time(context, where, names))
 
@@ -69,7 +69,7 @@ def queue_names(context: click.Context, _: click.Parameter, typed: str) -> list[
     def names(address: Address) -> list[str]:
         from extender.cli.schema import plan
 
-        return [queue["name"] for queue in plan(address)["queues"]]
+        return [queue.name for queue in plan(address).queues]
 
     return _matching(typed, _in_time(context, _target(context), names))
 

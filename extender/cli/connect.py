@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial, wraps
 from http.client import BadStatusLine, RemoteDisconnected
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 from urllib.parse import quote, urlsplit
 
 import click
@@ -29,6 +29,7 @@ from extender.kube import config
 from extender.kube.client import PlainConnection, TlsConnection
 from extender.settings import COMMAND_LINE_VARIABLES, Settings, check_environment, is_loopback
 
+Answer = TypeVar("Answer")
 DEFAULT_URL = f"http://{Settings().ops_listen}"
 _PROBE_S = 0.5
 
@@ -86,17 +87,16 @@ def is_open(url: str) -> bool:
 
 
 def get_document(
-    address: Address | str, *path: str, limits: AnswerLimits = _DEFAULT_LIMITS
-) -> tuple[int, Any]:
-    """Return the status and the document at `/api/v1/PATH`; `InvalidInput` names the address.
+    address: Address | str, kind: type[Answer], *path: str, limits: AnswerLimits = _DEFAULT_LIMITS
+) -> Answer | None:
+    """Return the document at `/api/v1/PATH`, or None if the extender answers that there is none.
 
-    The status is 200, or 404 with a document whose `error` is a sentence.
+    `InvalidInput` names the address, and what is wrong with another answer.
     """
     if isinstance(address, str):
         address = Address(check(address, "--ops-url", DEFAULT_URL))
     page = "/".join(("/api/v1", *(quote(part, safe="") for part in path)))
-    answer = read_page(address, page, limits)
-    return answer.status, _document(answer.status, answer.body, address)
+    return _document(read_page(address, page, limits), kind, address)
 
 
 def read_page(address: Address, path: str, limits: AnswerLimits = _DEFAULT_LIMITS) -> Page:
@@ -137,7 +137,7 @@ def _check_authorized(page: Page, address: Address) -> None:
         return
     try:
         error_text = msgspec.json.decode(page.body, type=dict[str, str])["error"]
-    except (msgspec.DecodeError, KeyError):
+    except (ValueError, KeyError):
         return  # an extender gives a reason; this is another server
     if page.status == 401 and not address.token:
         raise InvalidInput(
@@ -204,23 +204,31 @@ def _body(answer: urllib3.BaseHTTPResponse, address: Address, max_bytes: int) ->
     return bytes(body)
 
 
-def _document(status: int, body: bytes, address: Address) -> Any:
+def _document(page: Page, kind: type[Answer], address: Address) -> Answer | None:
+    found: Any = None
     try:
-        found = msgspec.json.decode(body)
-    except (msgspec.DecodeError, RecursionError):
-        found = None
-    if status == 200 and isinstance(found, dict | list):
-        return found
+        if page.status == 200:
+            return msgspec.json.decode(page.body, type=kind)
+        found = msgspec.json.decode(page.body)
+    except msgspec.ValidationError as error:
+        raise other_version(address, str(error)) from error
+    except (ValueError, RecursionError):  # no JSON, or not in UTF-8
+        pass
     if isinstance(found, dict) and isinstance(found.get("error"), str):
-        if status == 404:
-            return found
-        if status == 503:
+        if page.status == 404:
+            return None
+        if page.status == 503:
             raise InvalidInput(f"the extender at {address} cannot answer: {found['error']}")
     if isinstance(found, dict) and "Error" in found:
         raise InvalidInput(
             f"{address} is the port of the hooks; use the operations port, {DEFAULT_URL} by default"
         )
     raise InvalidInput(f"the server at {address} is not an extender")
+
+
+def other_version(address: Address, why: str) -> InvalidInput:
+    """Return the error for an answer that is not a document of this version."""
+    return InvalidInput(f"the server at {address} is not an extender of this version: {why}")
 
 
 def _about_no_end(address: Address) -> str:

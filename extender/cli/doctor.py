@@ -6,11 +6,11 @@ import sys
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import click
 from rich.text import Text
 
+from extender.cli import schema
 from extender.cli.connect import Target, connect, read_page, target_options
 from extender.cli.kubectl import kubeconfig_exists
 from extender.cli.output import Terminal, count, output_option, print_document
@@ -24,7 +24,6 @@ from extender.errors import InvalidInput
 from extender.kube.client import ApiClient
 from extender.text import clean
 
-Document = dict[str, Any]
 _FILE = click.Path(path_type=Path)
 _COLOURS = {Severity.PROBLEM: "red", Severity.HINT: "yellow"}
 
@@ -93,7 +92,7 @@ def doctor(
         raise InvalidInput("; ".join(f"{each.what}: {each.why}" for each in facts.not_checked))
     problems = run_checks(facts)
     print_document(
-        diagnosis(facts, problems),
+        document(diagnosis(facts, problems)),
         output,
         lambda: Terminal().lay_out(page(facts, problems)),
     )
@@ -112,21 +111,20 @@ def exit_code(facts: ClusterFacts, problems: list[Problem]) -> int:
     return 2 if facts.not_checked else 0
 
 
-def diagnosis(facts: ClusterFacts, problems: list[Problem]) -> Document:
+def diagnosis(facts: ClusterFacts, problems: list[Problem]) -> schema.Diagnosis:
     """Return the result as a document."""
     found = [
-        {
-            "name": each.check.name,
-            "severity": each.check.severity.value,
-            "where": each.where,
-            "seen": each.seen,
-            "meaning": each.check.meaning,
-            "mend": each.mend,
-        }
+        schema.Problem(
+            name=each.check.name,
+            severity=each.check.severity.value,
+            where=each.where,
+            seen=each.seen,
+            meaning=each.check.meaning,
+            mend=each.mend,
+        )
         for each in problems
     ]
-    not_checked = [{"what": each.what, "why": each.why} for each in facts.not_checked]
-    return document("Diagnosis", {"found": found, "not_checked": not_checked})
+    return schema.Diagnosis(found, [schema.NotChecked(*each) for each in facts.not_checked])
 
 
 def page(facts: ClusterFacts, problems: list[Problem]) -> Text:

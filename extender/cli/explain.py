@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 import time
-from typing import Any
 
 import click
 from rich.text import Text
@@ -23,8 +22,7 @@ from extender.cli.output import (
     wide_output_option,
 )
 from extender.cli.schema import document, explanation
-
-Document = dict[str, Any]
+from extender.web import documents
 
 #: The limit of lines on capacity kept for others; the rest is counted.
 _SHOWN = 5
@@ -50,7 +48,7 @@ def explain(gang: str, namespace: str, where: Target, output: str) -> None:
         answer = explanation(address, target)
         # Where thousands of gangs wait, the remedies of one take a while to compute.
         for _ in range(_MAX_RETRIES):
-            if answer is None or not answer.get("is_trying"):
+            if answer is None or not answer.is_trying:
                 break
             time.sleep(1)
             answer = explanation(address, target)
@@ -61,13 +59,15 @@ def explain(gang: str, namespace: str, where: Target, output: str) -> None:
         print_error(f"gang-extender: {sentence} {target}; {listing}")
         sys.exit(1)
     print_document(
-        document("Explanation", answer),
+        document(answer),
         output,
         lambda: print_explanation(answer, Terminal(), is_wide=output == "wide"),
     )
 
 
-def print_explanation(answer: Document, terminal: Terminal, *, is_wide: bool = False) -> None:
+def print_explanation(
+    answer: documents.Explanation, terminal: Terminal, *, is_wide: bool = False
+) -> None:
     """Print an explanation for a person."""
     for part in page(answer, is_wide=is_wide):
         if isinstance(part, Columns):
@@ -76,86 +76,82 @@ def print_explanation(answer: Document, terminal: Terminal, *, is_wide: bool = F
             terminal.lay_out(part)
 
 
-def page(answer: Document, *, is_wide: bool = False) -> list[Text | Columns]:
+def page(answer: documents.Explanation, *, is_wide: bool = False) -> list[Text | Columns]:
     """Return an explanation as text and tables; a wide one has all lines."""
-    parts: list[Text | Columns] = [_head(answer), _facts(answer), *map(_need, answer["needs"])]
-    if (others := answer.get("needs_count", 0) - len(answer["needs"])) > 0:
+    parts: list[Text | Columns] = [_head(answer), _facts(answer), *map(_need, answer.needs)]
+    if (others := answer.needs_count - len(answer.needs)) > 0:
         parts.append(Text(f"needs nodes for members of {count(others, 'more size')}"))
-    ahead = [f"{each['gang']} ({each['queue']}): {each['why']}" for each in answer["ahead"]]
-    if answer["ahead_count"] > len(ahead):
-        ahead.append(f"and {answer['ahead_count'] - len(ahead)} more")
+    ahead = [f"{each.gang} ({each.queue}): {each.why}" for each in answer.ahead]
+    if answer.ahead_count > len(ahead):
+        ahead.append(f"and {answer.ahead_count - len(ahead)} more")
     parts += _list("ahead of it", ahead)
-    parts += _list("to be evicted", [f"{v['pod']} on {v['node']}" for v in answer["victims"]])
+    parts += _list("to be evicted", [f"{v.pod} on {v.node}" for v in answer.victims])
     parts += _list(
-        "protected", [f"{count(n, 'pod')}: {why}" for why, n in answer["protected"].items()]
+        "protected", [f"{count(n, 'pod')}: {why}" for why, n in answer.protected.items()]
     )
-    kept = [f"{_amounts(each['amounts'])}: {each['why']}" for each in answer["held"]]
+    kept = [f"{_amounts(each.amounts)}: {each.why}" for each in answer.held]
     parts += _list("kept idle", kept if is_wide else [*kept[:_SHOWN], *_rest(kept)])
-    parts += _list("will run", _estimate(answer.get("estimate")))
-    parts += _list("would start with", answer["would_start_with"])
-    story = [
-        f"{each['at'][11:19]}  {each['reason']}: {each['message']}" for each in answer["history"]
-    ]
+    parts += _list("will run", _estimate(answer.estimate))
+    parts += _list("would start with", answer.would_start_with)
+    story = [f"{each.at[11:19]}  {each.reason}: {each.message}" for each in answer.history]
     return [*parts, *_list("so far", story)]
 
 
-def _estimate(estimate: Document | None) -> list[str]:
+def _estimate(estimate: documents.Estimate | None) -> list[str]:
     """Return when it starts, and what that does not count; older extenders send none."""
-    if not estimate:
-        return []
-    return [estimate["message"], f"not counted: {estimate['not_counted']}"]
+    return [estimate.message, f"not counted: {estimate.not_counted}"] if estimate else []
 
 
 def _rest(lines: list[str]) -> list[str]:
     return [f"and {len(lines) - _SHOWN} more"] if len(lines) > _SHOWN else []
 
 
-def _head(answer: Document) -> Text:
+def _head(answer: documents.Explanation) -> Text:
     text = Text()
-    text.append_text(safe_text(f"{answer['namespace']}/{answer['name']}", style="bold"))
-    text.append("  ").append_text(coloured(answer["verdict"]))
-    if answer["lasted_s"] is not None:
+    text.append_text(safe_text(f"{answer.namespace}/{answer.name}", style="bold"))
+    text.append("  ").append_text(coloured(answer.verdict))
+    if answer.lasted_s is not None:
         # An admitted gang waits no more as far as we can influence it. An extender that does not
         # send the time of the reason counts from the admission.
-        waited = answer["verdict"] == "admitted" and "reason_lasted_s" in answer
+        waited = answer.verdict == "admitted" and answer.reason_lasted_s is not None
         preposition = "after" if waited else "for"
-        text.append(f" {preposition} {_duration(answer['lasted_s'])}", style="dim")
-    text.append("\n").append_text(safe_text(answer["reason"]))
-    lasted_s, reason_s = answer["lasted_s"], answer.get("reason_lasted_s")
-    if reason_s is not None and _duration(reason_s) != _duration(lasted_s):
+        text.append(f" {preposition} {_duration(answer.lasted_s)}", style="dim")
+    text.append("\n").append_text(safe_text(answer.reason))
+    lasted_s, reason_s = answer.lasted_s, answer.reason_lasted_s
+    if reason_s is not None and (lasted_s is None or _duration(reason_s) != _duration(lasted_s)):
         text.append(f" for {_duration(reason_s)}", style="dim")
-    return text.append_text(safe_text(f": {answer['message']}"))
+    return text.append_text(safe_text(f": {answer.message}"))
 
 
-def _facts(answer: Document) -> Columns:
+def _facts(answer: documents.Explanation) -> Columns:
     table = Columns()
-    members = ", ".join(f"{n} {status}" for status, n in answer["members_by_status"].items())
-    table.add("members", f"{members or 'none'}; {answer['min_member']} needed at once")
-    table.add("priority", str(answer["priority"]))
-    figures = answer["queue_figures"]
-    table.add("queue", answer["queue"] + (f", weight {figures['weight']}" if figures else ""))
+    members = ", ".join(f"{n} {status}" for status, n in answer.members_by_status.items())
+    table.add("members", f"{members or 'none'}; {answer.min_member} needed at once")
+    table.add("priority", str(answer.priority))
+    figures = answer.queue_figures
+    table.add("queue", answer.queue + (f", weight {figures.weight}" if figures else ""))
     for name in ("deserved", "allocated", "requested", "borrowed") if figures else ():
-        table.add(f"  {name}", _amounts(figures[name]))
-    for each in answer.get("schedulers", ()):
-        table.add("scheduler", f"{each['name']}, {each['message']}")
-    share = answer["share_figures"]
+        table.add(f"  {name}", _amounts(getattr(figures, name)))
+    for each in answer.schedulers:
+        table.add("scheduler", f"{each.name}, {each.message}")
+    share = answer.share_figures
     if share:
-        table.add("namespace", f"{share['namespace']}, of that queue")
+        table.add("namespace", f"{share.namespace}, of that queue")
     for name in ("at_most", "at_least", "allocated", "requested") if share else ():
-        table.add(f"  {name.replace('_', ' ')}", _amounts(share[name]))
+        table.add(f"  {name.replace('_', ' ')}", _amounts(getattr(share, name)))
     return table
 
 
-def _need(need: Document) -> Text:
-    members = count(need["members"], "member")
-    text = safe_text(f"needs nodes for {members} of {_amounts(need['each'])} each; ")
-    text.append(f"{need['slots']} fit now, {need['empty_slots']} on an empty cluster")
-    for obstacle, nodes in need["obstacles"].items():
+def _need(need: documents.Need) -> Text:
+    members = count(need.members, "member")
+    text = safe_text(f"needs nodes for {members} of {_amounts(need.each)} each; ")
+    text.append(f"{need.slots} fit now, {need.empty_slots} on an empty cluster")
+    for obstacle, nodes in need.obstacles.items():
         text.append("\n").append_text(
             safe_text(f"  {count(nodes, 'node')} {obstacle}", style="dim")
         )
-    for near in need["nearest"]:
-        lacks = f"  {near['node']} lacks {_amounts(near['lacks'])}"
+    for near in need.nearest:
+        lacks = f"  {near.node} lacks {_amounts(near.lacks)}"
         text.append("\n").append_text(safe_text(lacks, style="dim"))
     return text
 
@@ -169,7 +165,7 @@ def _list(title: str, lines: list[str]) -> list[Text | Columns]:
     return [text]
 
 
-def _amounts(amounts: dict[str, str]) -> str:
+def _amounts(amounts: documents.Amounts) -> str:
     return ", ".join(f"{amount} {name}" for name, amount in amounts.items()) or "nothing"
 
 

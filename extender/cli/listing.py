@@ -8,12 +8,13 @@ from contextlib import suppress
 from typing import Any
 
 import click
+from msgspec.structs import asdict
 from rich.console import Group, RenderableType
 from rich.live import Live
 from rich.text import Text
 
 from extender.cli import schema
-from extender.cli.connect import Target, connect, target_options
+from extender.cli.connect import Address, Target, connect, target_options
 from extender.cli.options import (
     Filter,
     Seconds,
@@ -34,10 +35,9 @@ from extender.cli.output import (
     sealed,
     wide_output_option,
 )
-from extender.cli.schema import document
+from extender.cli.schema import CountedQueue, GangList, Picture, QueueList, document
 from extender.errors import InvalidInput
-
-Document = dict[str, Any]
+from extender.web import documents
 
 
 @click.command()
@@ -56,15 +56,11 @@ def gangs(namespace: str, all_namespaces: bool, where: Target, output: str, **ch
     )
     matching = gang_filter(only_namespace, **choice)
     with connect(where) as address:
-        found = matching.of(schema.plan(address)["gangs"])
-    print_document(
-        document("GangList", {"items": found}),
-        output,
-        lambda: _print(found, only_namespace, output),
-    )
+        found = matching.of(schema.plan(address).gangs)
+    print_document(document(GangList(found)), output, lambda: _print(found, only_namespace, output))
 
 
-def _print(found: list[Document], namespace: str, output: str) -> None:
+def _print(found: list[documents.Gang], namespace: str, output: str) -> None:
     if not found:
         place = f"namespace {namespace}" if namespace else "any namespace"
         print_error(f"no such gangs in {place}")
@@ -72,7 +68,7 @@ def _print(found: list[Document], namespace: str, output: str) -> None:
     table(found, with_namespace=not namespace, is_wide=output == "wide").print(Terminal())
 
 
-def table(gangs: list[Document], *, with_namespace: bool, is_wide: bool) -> Columns:
+def table(gangs: list[documents.Gang], *, with_namespace: bool, is_wide: bool) -> Columns:
     """Return a table with a line per gang."""
     headers = ("NAMESPACE",) if with_namespace else ()
     wide_columns = ("PHASE", "SHARE", "NODES") if is_wide else ()
@@ -80,16 +76,16 @@ def table(gangs: list[Document], *, with_namespace: bool, is_wide: bool) -> Colu
         *headers, "NAME", "QUEUE", "MEMBERS", "VERDICT", "REASON", *wide_columns, "WHY"
     )
     for gang in gangs:
-        nodes = sorted({*gang["placements"].values(), *gang["pipelined"].values()})
+        nodes = sorted({*gang.placements.values(), *gang.pipelined.values()})
         columns.add(
-            *((gang["namespace"],) if with_namespace else ()),
-            gang["name"],
-            gang["queue"],
-            f"{gang['members']}/{gang['min_member']}",
-            coloured(gang["verdict"]),
-            gang["reason"],
-            *((gang["phase"], f"{gang['share']:.0%}", " ".join(nodes) or "-") if is_wide else ()),
-            gang["message"],
+            *((gang.namespace,) if with_namespace else ()),
+            gang.name,
+            gang.queue,
+            f"{gang.members}/{gang.min_member}",
+            coloured(gang.verdict),
+            gang.reason,
+            *((gang.phase, f"{gang.share:.0%}", " ".join(nodes) or "-") if is_wide else ()),
+            gang.message,
         )
     return columns
 
@@ -104,23 +100,25 @@ def queues(where: Target, output: str) -> None:
     """List queues, what they deserve, use and request, and how many gangs wait in them."""
     with connect(where) as address:
         found = counted(schema.plan(address))
-    listing = document("QueueList", {"items": found})
     print_document(
-        listing, output, lambda: _table(found, is_wide=output == "wide").print(Terminal())
+        document(QueueList(found)),
+        output,
+        lambda: _table(found, is_wide=output == "wide").print(Terminal()),
     )
 
 
-def counted(plan: Document) -> list[Document]:
+def counted(plan: documents.Plan) -> list[CountedQueue]:
     """Return the queues of *plan*, each with the number of its waiting and running gangs."""
     found = []
-    for queue in plan["queues"]:
-        verdicts = [gang["verdict"] for gang in plan["gangs"] if gang["queue"] == queue["name"]]
+    for queue in plan.queues:
+        verdicts = [gang.verdict for gang in plan.gangs if gang.queue == queue.name]
         waiting = sum(verdict in ("waiting", "invalid") for verdict in verdicts)
-        found.append({**queue, "waiting": waiting, "running": verdicts.count("running")})
+        running = verdicts.count("running")
+        found.append(CountedQueue(**asdict(queue), waiting=waiting, running=running))
     return found
 
 
-def _table(queues: list[Document], *, is_wide: bool) -> Columns:
+def _table(queues: list[CountedQueue], *, is_wide: bool) -> Columns:
     wide_columns = ("BORROWED", "OWN") if is_wide else ()
     columns = Columns(
         *(
@@ -137,24 +135,24 @@ def _table(queues: list[Document], *, is_wide: bool) -> Columns:
         numbers=_NUMBERS,
     )
     for queue in queues:
-        fields = ("deserved", "allocated", "requested", *(("borrowed", "own") if is_wide else ()))
+        wide_amounts = (queue.borrowed, queue.own) if is_wide else ()
         columns.add(
-            queue["name"],
-            queue["weight"],
+            queue.name,
+            queue.weight,
             share(queue),
-            queue["waiting"],
-            queue["running"],
-            *(brief(queue[word]) for word in fields),
+            queue.waiting,
+            queue.running,
+            *map(brief, (queue.deserved, queue.allocated, queue.requested, *wide_amounts)),
         )
     return columns
 
 
-def share(queue: Document) -> Text:
+def share(queue: documents.Queue) -> Text:
     """Return the part of its deserved amounts that a queue uses, in red when it uses all."""
-    return Text(f"{queue['share']:.0%}", style="red" if queue["overused"] else "")
+    return Text(f"{queue.share:.0%}", style="red" if queue.overused else "")
 
 
-def brief(amounts: dict[str, str]) -> str:
+def brief(amounts: documents.Amounts) -> str:
     """Return amounts without pods; a dash for none."""
     return " ".join(f"{amount} {name}" for name, amount in amounts.items() if name != "pods") or "-"
 
@@ -204,7 +202,7 @@ def top(
         first = _filtered_plan(address, matching)
     if once or output in ("json", "yaml") or not terminal.is_terminal:
         lines = _lines(first, limit, terminal, is_wide=is_wide)
-        print_document(document("Picture", first), output, lambda: terminal.lay_out(*lines))
+        print_document(document(first), output, lambda: terminal.lay_out(*lines))
         return
     with suppress(KeyboardInterrupt), Live(console=terminal, screen=True) as live:
         for frame in frames(where, matching, limit, terminal, is_wide=is_wide):
@@ -232,92 +230,92 @@ def frames(
             yield safe_text(error, style="red")
 
 
-def _filtered_plan(address: Any, matching: Filter) -> Document:
+def _filtered_plan(address: Address, matching: Filter) -> Picture:
     """Return the plan with the gangs that the filter admits."""
     plan = schema.plan(address)
-    return {**plan, "queues": counted(plan), "gangs": matching.of(plan["gangs"])}
+    return Picture(**{**asdict(plan), "queues": counted(plan), "gangs": matching.of(plan.gangs)})
 
 
 def _lines(
-    plan: Document, gangs: int | None, terminal: Terminal, *, is_wide: bool
+    plan: Picture, gangs: int | None, terminal: Terminal, *, is_wide: bool
 ) -> Iterator[Text]:
     """Return the plan as lines of tables."""
     width = terminal.columns
     yield from _queues(plan).lines(terminal, width)
     yield Text()
-    if plan["shares"]:
+    if plan.shares:
         yield from _shares(plan).lines(terminal, width)
         yield Text()
-    yield from _idle(plan, len(plan["held"]) if is_wide else _MAX_KEPT)
+    yield from _idle(plan, len(plan.held) if is_wide else _MAX_KEPT)
     yield Text()
-    yield from _gangs(plan["gangs"][:gangs]).lines(terminal, width)
+    yield from _gangs(plan.gangs[:gangs]).lines(terminal, width)
     for each in _unresponsive(plan):
-        yield safe_text(f"scheduler {each['name']}: {each['problem']}", style="red")
-    hidden = len(plan["gangs"]) - len(plan["gangs"][:gangs])
+        yield safe_text(f"scheduler {each.name}: {each.problem}", style="red")
+    hidden = len(plan.gangs) - len(plan.gangs[:gangs])
     if hidden:
         yield Text(f"and {hidden} more gangs", style="dim")
 
 
-def _unresponsive(plan: Document) -> list[Document]:
+def _unresponsive(plan: Picture) -> list[documents.Scheduler]:
     """Return the schedulers that pods wait for and that do not respond here."""
     states = ("silent", "elsewhere")
-    return [each for each in plan.get("schedulers", ()) if each["liveness"] in states]
+    return [each for each in plan.schedulers if each.liveness in states]
 
 
-def _queues(plan: Document) -> Columns:
+def _queues(plan: Picture) -> Columns:
     numbers = ("weight", "share", "waiting", "running")
     fields = ("deserved", "used", "borrowed", "wanted")
     table = Columns(
         *("queue", "weight", *fields, "share", "waiting", "running"),
         numbers=numbers,
         head_style="bold",
-        title=f"queues, cycle {plan['generation']}",
+        title=f"queues, cycle {plan.generation}",
     )
-    for queue in plan["queues"]:
+    for queue in plan.queues:
         table.add(
-            queue["name"],
-            queue["weight"],
-            *(brief(queue[word]) for word in ("deserved", "allocated", "borrowed", "requested")),
+            queue.name,
+            queue.weight,
+            *map(brief, (queue.deserved, queue.allocated, queue.borrowed, queue.requested)),
             share(queue),
-            queue["waiting"],
-            queue["running"],
+            queue.waiting,
+            queue.running,
         )
     return table
 
 
-def _shares(plan: Document) -> Columns:
+def _shares(plan: Picture) -> Columns:
     table = Columns(
         *("queue", "namespace", "at least", "used", "at most", "wanted"),
         head_style="bold",
         title="namespaces in queues",
     )
-    for each in plan["shares"]:
+    for each in plan.shares:
         table.add(
-            each["queue"],
-            each["namespace"],
-            *(brief(each[word]) for word in ("at_least", "allocated", "at_most", "requested")),
+            each.queue,
+            each.namespace,
+            *map(brief, (each.at_least, each.allocated, each.at_most, each.requested)),
         )
     return table
 
 
-def _idle(plan: Document, limit: int) -> Iterator[Text]:
+def _idle(plan: Picture, limit: int) -> Iterator[Text]:
     """Yield the idle capacity, and what of it is kept for others; other gangs can use the rest."""
-    yield safe_text(f"idle: {brief(plan['idle'])}")
-    for each in plan["held"][:limit]:
-        yield safe_text(f"  {brief(each['amounts'])} {each['why']}", style="dim")
-    hidden = len(plan["held"]) - limit
+    yield safe_text(f"idle: {brief(plan.idle)}")
+    for each in plan.held[:limit]:
+        yield safe_text(f"  {brief(each.amounts)} {each.why}", style="dim")
+    hidden = len(plan.held) - limit
     if hidden > 0:
         yield Text(f"  and {hidden} more", style="dim")
 
 
-def _gangs(gangs: list[Document]) -> Columns:
+def _gangs(gangs: list[documents.Gang]) -> Columns:
     table = Columns("gang", "queue", "members", "verdict", "why", head_style="bold", title="gangs")
     for gang in gangs:
         table.add(
-            f"{gang['namespace']}/{gang['name']}",
-            gang["queue"],
-            f"{gang['members']} of {gang['min_member']}",
-            coloured(gang["verdict"]),
-            f"{gang['reason']}: {gang['message']}",
+            f"{gang.namespace}/{gang.name}",
+            gang.queue,
+            f"{gang.members} of {gang.min_member}",
+            coloured(gang.verdict),
+            f"{gang.reason}: {gang.message}",
         )
     return table

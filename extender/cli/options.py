@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import math
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, TypeAlias
@@ -20,8 +20,8 @@ from extender.errors import InvalidInput
 from extender.model.reason import Reason
 from extender.planner.plan import GangStatus
 from extender.settings import NAMESPACE_NAME
+from extender.web.documents import Gang
 
-Document = dict[str, Any]
 Command: TypeAlias = Callable[..., Any]
 #: Waiting gangs come first.
 _ORDER = {"invalid": 0, "waiting": 1, "admitted": 2, "running": 3, "finished": 4}
@@ -36,16 +36,16 @@ class Filter:
     reasons: frozenset[str] = frozenset()
     verdicts: frozenset[str] = frozenset()
 
-    def of(self, gangs: Sequence[Document]) -> list[Document]:
+    def of(self, gangs: Iterable[Gang]) -> list[Gang]:
         """Return the gangs that match, waiting ones first."""
         return sorted(filter(self._matches, gangs), key=_sort_key)
 
-    def _matches(self, gang: Document) -> bool:
+    def _matches(self, gang: Gang) -> bool:
         return (
-            (not self.namespace or gang["namespace"] == self.namespace)
-            and (not self.queues or gang["queue"] in self.queues)
-            and (not self.reasons or gang["reason"] in self.reasons)
-            and (not self.verdicts or gang["verdict"] in self.verdicts)
+            (not self.namespace or gang.namespace == self.namespace)
+            and (not self.queues or gang.queue in self.queues)
+            and (not self.reasons or gang.reason in self.reasons)
+            and (not self.verdicts or gang.verdict in self.verdicts)
         )
 
 
@@ -88,8 +88,8 @@ def _reasons(_: click.Context, __: click.Parameter, typed: str) -> list[Completi
     ]
 
 
-def _sort_key(gang: Document) -> tuple[int, str, str]:
-    return _ORDER.get(gang["verdict"], 9), gang["namespace"], gang["name"]
+def _sort_key(gang: Gang) -> tuple[int, str, str]:
+    return _ORDER.get(gang.verdict, 9), gang.namespace, gang.name
 
 
 _OPTIONS = (

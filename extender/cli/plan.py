@@ -10,6 +10,7 @@ from functools import partial
 from typing import Any
 
 import click
+from msgspec.structs import asdict
 from rich.text import Text
 
 from extender.cache.queue_policy import QueuePolicy
@@ -42,6 +43,7 @@ from extender.policy_file import PolicyFile
 from extender.replay.compare import Difference
 from extender.settings import Settings, label_pairs
 from extender.web import documents
+from extender.web.plan_documents import Estimates, PlanDocuments, findings_of
 from extender.whatif.compare import (
     GangOutcome,
     PlannedSnapshot,
@@ -154,13 +156,6 @@ class PlanOutput:
     differing: list[Difference] | None = None
     remarks: list[str] = field(default_factory=list)
 
-    def written(self) -> dict[str, Any]:
-        """Return its fields of the document."""
-        return {
-            "asked": submitted_gangs(self.after.snapshot),
-            "differences": [each._asdict() for each in self.differing or ()],
-        }
-
     def print(self, page: Callable[[Snapshot, Plan], None]) -> None:
         """Print what changes, if there is a hypothesis, and then the plan with *page*."""
         if self.differing is not None:
@@ -201,17 +196,17 @@ def planned(request: PlanInput, policy: Policy) -> PlanOutput:
     return PlanOutput(compared.found, compared.after, policy, compared.differences, remarks)
 
 
-def _live(where: Target) -> tuple[list[Manifest], dict[str, Any]]:
+def _live(where: Target) -> tuple[list[Manifest], documents.Plan]:
     """Return what a running extender sees, and its plan for that."""
     with connect(where) as address:
         listed, live_plan = schema.snapshot(address), schema.plan(address)
     return [*told_by(listed, str(address))], live_plan
 
 
-def _policy_remarks(live_plan: dict[str, Any], plan: Plan) -> Iterator[str]:
+def _policy_remarks(live_plan: documents.Plan, plan: Plan) -> Iterator[str]:
     """Yield a remark if the extender's own plan differs: it has another policy or settings."""
     here = {str(key): each.standing.value for key, each in plan.verdicts.items()}
-    there = {f"{each['namespace']}/{each['name']}": each["verdict"] for each in live_plan["gangs"]}
+    there = {f"{each.namespace}/{each.name}": each.verdict for each in live_plan.gangs}
     differing = sorted(key for key in here if key in there and here[key] != there[key])
     if differing:
         first = differing[0]
@@ -310,11 +305,17 @@ def plan(
     forecaster = Forecaster(lambda: policy, seconds=_FORECAST_S)
     estimates = partial(forecaster.estimate, snapshot, decided)
     findings = (*audit(snapshot), *policies.findings())
-    fields = documents.plan(decided, snapshot, estimates=estimates)
-    written = {**fields, "findings": documents.findings(findings), **result.written()}
+    written = document(
+        schema.Plan(
+            **asdict(PlanDocuments(decided, snapshot, estimates=estimates).plan()),
+            findings=findings_of(findings),
+            asked=submitted_gangs(snapshot),
+            differences=[schema.Difference(*each) for each in result.differing or ()],
+        )
+    )
     del written["generation"]  # a counter of the running extender without meaning here
     print_document(
-        document("Plan", written),
+        written,
         output,
         lambda: result.print(partial(page, estimates=estimates)),
     )
@@ -334,7 +335,7 @@ def _report_ignored(kinds: Counter[str]) -> None:
         print_error(f"passed over: {kinds_text}")
 
 
-def page(snapshot: Snapshot, plan: Plan, estimates: documents.Estimates = lambda _: None) -> None:
+def page(snapshot: Snapshot, plan: Plan, estimates: Estimates = lambda _: None) -> None:
     """Print *plan*, and when waiting gangs would start."""
     terminal = Terminal()
     terminal.lay_out(_head(snapshot, plan), Text())

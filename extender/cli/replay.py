@@ -6,11 +6,11 @@ import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import Any
 
 import click
 from rich.text import Text
 
+from extender.cli import schema
 from extender.cli.options import parse_time
 from extender.cli.output import (
     Terminal,
@@ -79,9 +79,10 @@ def replay(folder: str, config: str | None, at: str | None, output: str) -> None
     policy = PolicyFile(config).current() if config else None
     recording = Recording(folder)
     result = _replay_all(recording, policy) if at is None else _replay_one(recording, policy, at)
-    written = _as_document(result, recording)
     print_document(
-        document("Replay", written), output, lambda: _page(result, recording, config, at)
+        document(_as_document(result, recording)),
+        output,
+        lambda: _page(result, recording, config, at),
     )
     for each in recording.remarks:
         print_error(f"gang-extender: {each}")
@@ -157,19 +158,19 @@ def _replay_cycle(step: RecordedCycle, policy: Policy | None, result: ReplayResu
         ) from error
 
 
-def _as_document(result: ReplayResult, recording: Recording) -> dict[str, Any]:
+def _as_document(result: ReplayResult, recording: Recording) -> schema.Replay:
     step = result.step if result.differing else None
-    return {
-        "cycles": result.passes,
-        "skipped": result.skipped,
-        "first": None if result.first is None else timestamp_ms(result.first),
-        "last": None if result.last is None else timestamp_ms(result.last),
-        "versions": sorted(result.versions),
-        "differs_at": None if step is None else timestamp_ms(step.snapshot.now),
-        "differs_in_cycle": None if step is None else step.number,
-        "differences": [each._asdict() for each in result.differing[:_MAX_PRINTED]],
-        "remarks": list(recording.remarks),
-    }
+    return schema.Replay(
+        cycles=result.passes,
+        skipped=result.skipped,
+        first=None if result.first is None else timestamp_ms(result.first),
+        last=None if result.last is None else timestamp_ms(result.last),
+        versions=sorted(result.versions),
+        differs_at=None if step is None else timestamp_ms(step.snapshot.now),
+        differs_in_cycle=None if step is None else step.number,
+        differences=[schema.Difference(*each) for each in result.differing[:_MAX_PRINTED]],
+        remarks=list(recording.remarks),
+    )
 
 
 def _page(result: ReplayResult, recording: Recording, config: str | None, at: str | None) -> None:

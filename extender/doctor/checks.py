@@ -16,7 +16,6 @@ from extender.doctor.facts import (
     ClusterFacts,
     CrdFacts,
     ExtenderDeployment,
-    FindingFacts,
     LeaseFacts,
     Problem,
     Severity,
@@ -27,6 +26,7 @@ from extender.findings.finding import PERMISSION_MISSING
 from extender.model.gang import COSCHEDULING, VERSIONS, VOLCANO
 from extender.ports import UNPROTECTED
 from extender.settings import Settings
+from extender.web.documents import Finding
 
 #: Priority classes whose pods the extender always admits.
 _CRITICAL = ("system-cluster-critical", "system-node-critical")
@@ -386,7 +386,7 @@ def of_findings(facts: ClusterFacts) -> Iterator[Problem]:
         yield of_finding(each)
 
 
-def of_finding(finding: FindingFacts) -> Problem:
+def of_finding(finding: Finding) -> Problem:
     """Return the problem of a finding; its message ends with the remedy."""
     wrong, semicolon, mend = finding.message.rpartition("; ")
     check = Check(finding.reason, "an object or a setting is invalid", _ELSEWHERE)

@@ -8,6 +8,7 @@ from enum import StrEnum
 from typing import Any, NamedTuple, TypeAlias
 
 from extender.settings import Settings
+from extender.web.documents import Finding
 
 Document: TypeAlias = dict[str, Any]
 
@@ -157,16 +158,6 @@ class Readiness(NamedTuple):
     lines: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class FindingFacts:
-    """A finding of the extender."""
-
-    kind: str
-    name: str
-    reason: str
-    message: str
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterFacts:
     """All facts that the checks read."""
@@ -189,7 +180,7 @@ class ClusterFacts:
     hooks: tuple[HookFiles, ...] = ()
     callers: tuple[CallerFiles, ...] = ()
     readiness: Readiness | None = None
-    findings: tuple[FindingFacts, ...] = ()
+    findings: tuple[Finding, ...] = ()
     not_checked: tuple[NotChecked, ...] = ()
 
 

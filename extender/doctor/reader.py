@@ -10,10 +10,11 @@ from typing import NamedTuple
 import msgspec
 import urllib3
 
-from extender.doctor.facts import Document, FindingFacts, NotChecked, Readiness
+from extender.doctor.facts import Document, NotChecked, Readiness
 from extender.errors import InvalidInput, NoResponse
 from extender.kube.client import ApiClient, message
 from extender.kube.errors import missing_permission
+from extender.web.documents import Finding
 
 _WAIT_S = 10.0
 #: The answer for an object that does not exist.
@@ -138,7 +139,7 @@ class OpsAnswer(NamedTuple):
     """The readiness and the findings of an extender."""
 
     readiness: Readiness
-    findings: tuple[FindingFacts, ...]
+    findings: tuple[Finding, ...]
     ahead_s: float | None
     #: Why its findings could not be read: unlike probes they may need authentication.
     closed: str = ""
@@ -161,7 +162,7 @@ def read_extender(read: Read, where: str) -> OpsAnswer:
     return OpsAnswer(readiness, _findings(page, where, readiness), probe.ahead_s)
 
 
-def _findings(page: Page, where: str, readiness: Readiness) -> tuple[FindingFacts, ...]:
+def _findings(page: Page, where: str, readiness: Readiness) -> tuple[Finding, ...]:
     try:
         document = msgspec.json.decode(page.body)
         if page.status == 503 and isinstance(document, dict):
@@ -169,8 +170,8 @@ def _findings(page: Page, where: str, readiness: Readiness) -> tuple[FindingFact
                 # The lines of its readiness state the reason.
                 return ()
             raise InvalidInput(f"the extender at {where} cannot answer: {document.get('error')}")
-        return tuple(msgspec.convert(document, list[FindingFacts]))
-    except (msgspec.MsgspecError, RecursionError) as error:
+        return tuple(msgspec.convert(document, list[Finding]))
+    except (ValueError, RecursionError) as error:
         raise InvalidInput(
             f"the server at {where} has no findings; is it an extender of this version?"
         ) from error

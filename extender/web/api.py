@@ -16,11 +16,11 @@ from extender.forecast.forecaster import Forecaster
 from extender.kube.encode import listing
 from extender.model.gang import GangKey
 from extender.planner.explain.explain import Remedying, explain, remedies
-from extender.planner.plan import NO_PLAN
 from extender.planner.policy import Policy
 from extender.status.history import CycleResult, GangHistory
 from extender.text import escaped
 from extender.web import documents
+from extender.web.plan_documents import PlanDocuments, findings_of, history_of
 
 #: The minimum size of a chunk, except the last.
 CHUNK = 64 * 1024
@@ -47,6 +47,9 @@ def _plain(chunk: bytes) -> bytes:
 
 
 def _parts(document: Any, depth: int = 2) -> Iterator[bytes]:
+    if depth and isinstance(document, msgspec.Struct):
+        names = document.__struct_encode_fields__
+        document = dict(zip(names, msgspec.structs.astuple(document), strict=True))
     if depth and isinstance(document, Mapping):
         comma = b"{"
         for key, value in document.items():
@@ -107,23 +110,17 @@ class Api:
     def plan(self) -> ResponseReturnValue:
         """Return the last plan."""
         last = self._journal.last
-        if last is None:
-            return _json(documents.plan(NO_PLAN))
-        estimates = self._estimates(last)
-        return _json(documents.plan(last.plan, last.snapshot, self._journal.since, estimates))
+        return _json(self._documents(last).plan() if last else documents.NO_PLAN)
 
     def queues(self) -> ResponseReturnValue:
         """Return the figures of every queue."""
         last = self._journal.last
-        return _json(documents.queues(last.plan) if last else [])
+        return _json(self._documents(last).queues() if last else [])
 
     def gangs(self) -> ResponseReturnValue:
         """Return the verdict on every gang."""
         last = self._journal.last
-        if last is None:
-            return _json([])
-        estimates = self._estimates(last)
-        return _json(documents.gangs(last.plan, last.snapshot, self._journal.since, estimates))
+        return _json(self._documents(last).gangs() if last else [])
 
     def gang(self, namespace: str, name: str) -> ResponseReturnValue:
         """Return the explanation of one gang."""
@@ -134,22 +131,19 @@ class Api:
         explanation = explain(last.snapshot, last.plan, self._policy(), key, self._remedied)
         if explanation is None:
             message = f"there is no gang {key}; /api/v1/gangs lists those there are"
-            return _json({"error": message, "history": documents.lines(story)}, 404)
+            return _json({"error": message, "history": history_of(story)}, 404)
         return _json(
-            documents.explanation(
+            self._documents(last).explanation(
                 explanation,
-                last.plan,
-                last.snapshot,
                 now=self._now(),
-                since=self._journal.since(key),
                 reason_since=self._journal.reason_since(key),
                 story=story,
-                estimates=self._estimates(last),
             )
         )
 
-    def _estimates(self, last: CycleResult) -> documents.Estimates:
-        return partial(self._forecaster.estimate, last.snapshot, last.plan)
+    def _documents(self, last: CycleResult) -> PlanDocuments:
+        estimates = partial(self._forecaster.estimate, last.snapshot, last.plan)
+        return PlanDocuments(last.plan, last.snapshot, self._journal.since, estimates)
 
     def pod(self, namespace: str, name: str) -> ResponseReturnValue:
         """Return the explanation of the gang of one pod."""
@@ -166,7 +160,7 @@ class Api:
         found = self._findings()
         if found is None:
             return _not_planned()
-        return _json(documents.findings(found))
+        return _json(findings_of(found))
 
     def snapshot(self) -> ResponseReturnValue:
         """Return the cluster as the last plan saw it, as a List that `plan -f` reads."""

@@ -1,290 +1,235 @@
-"""Encode the plan as JSON: one format for the operations port, the CLI and saved files."""
+"""The fields of the API's JSON documents, and their meaning.
+
+The operations port sends them, the command line reads them back, and the manual lists them. A field
+stays and keeps its meaning; fields may be added. One that an older extender does not send has a
+default.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
+from typing import Annotated, TypeAlias
 
-from extender.clock import timestamp_ms
-from extender.findings.finding import Finding
-from extender.forecast.estimate import NOT_COUNTED, Estimate
-from extender.model.gang import GangKey
-from extender.model.resources import PODS, Resources, write_amount
-from extender.model.snapshot import SchedulerStatus, Snapshot
-from extender.planner.explain.explain import Explanation
-from extender.planner.obstacles import Shortfall
-from extender.planner.plan import (
-    Eviction,
-    HeldCapacity,
-    Plan,
-    QueueFigures,
-    ShareFigures,
-    Verdict,
+from msgspec import Meta, Struct, field
+
+Amounts: TypeAlias = dict[str, str]
+
+
+def means(text: str) -> Meta:
+    """Return *text* as the description of a field."""
+    return Meta(description=text)
+
+
+_AMOUNTS = "amounts by resource, written as Kubernetes does"
+
+
+class Scheduler(Struct, kw_only=True):
+    """The kube-scheduler behind a scheduler name."""
+
+    name: Annotated[str, means("the scheduler name")]
+    liveness: Annotated[str, means("`heard`, `expected`, `not heard yet`, `silent` or `elsewhere`")]
+    called_at: Annotated[str | None, means("the time of its last call to this leader, or null")] = (
+        None
+    )
+    message: Annotated[str, means("its liveness in a few words")] = ""
+    problem: Annotated[str, means("what is wrong with it, or empty")] = ""
+
+
+class Queue(Struct, kw_only=True):
+    """A queue."""
+
+    name: Annotated[str, means("the name of the Queue")]
+    weight: Annotated[int, means("its weight")]
+    deserved: Annotated[Amounts, means(_AMOUNTS)]
+    allocated: Annotated[Amounts, means("used by it and the queues below it")]
+    own: Annotated[Amounts, means("used by itself, without the queues below it")]
+    requested: Annotated[Amounts, means("used or requested")]
+    borrowed: Annotated[Amounts, means("used beyond what it deserves")]
+    share: Annotated[
+        float, means("the part of what it deserves that it uses, by the resource it uses most of")
+    ]
+    overused: Annotated[bool, means("whether it uses all it deserves")]
+
+
+class Share(Struct, kw_only=True):
+    """A namespace in a queue."""
+
+    queue: Annotated[str, means("the queue")]
+    namespace: Annotated[str, means("the namespace")]
+    at_most: Annotated[Amounts, means("its limit")]
+    at_least: Annotated[Amounts, means("its guarantee")]
+    allocated: Annotated[Amounts, means("what it uses")]
+    requested: Annotated[Amounts, means("what it uses or requests")]
+
+
+class Ending(Struct, kw_only=True):
+    """The end of a gang for which another waits."""
+
+    gang: Annotated[str, means("NAMESPACE/NAME of the gang")]
+    ends_at: Annotated[str, means("when it will end")]
+    lasts_s: Annotated[float, means("how many seconds it runs")]
+    basis: Annotated[str, means("where that is from: `annotation`, `learnt` or `deadline`")]
+    samples: Annotated[int, means("from how many earlier gangs that was learnt, or 0")]
+
+
+class Estimate(Struct, kw_only=True):
+    """When a gang will start: `at`, `not_before`, or neither if that is unknown."""
+
+    at: Annotated[str | None, means("when it will start, or null")]
+    not_before: Annotated[
+        str | None, means("it starts after this, which is as far as the estimate looks, or null")
+    ]
+    summary: Annotated[str, means("the estimate in two words")]
+    message: Annotated[str, means("the estimate with its ground")]
+    after: Annotated[list[Ending], means("what it waits for: the ten gangs that end last")]
+    after_count: Annotated[int, means("how many gangs it waits for")]
+    not_counted: Annotated[str, means("what no estimate counts")]
+
+
+class Gang(Struct, kw_only=True):
+    """The verdict on a gang."""
+
+    namespace: Annotated[str, means("the namespace of its PodGroup")]
+    name: Annotated[str, means("the name of its PodGroup; an implicit PodGroup has a colon in it")]
+    queue: Annotated[str, means("the queue whose share it uses")]
+    min_member: Annotated[int, means("how many members must start at once")]
+    members: Annotated[int, means("how many exist")]
+    phase: Annotated[str, means("`Pending`, `Inqueue` or `Running`, as in the PodGroup's status")]
+    verdict: Annotated[str, means("`running`, `admitted`, `waiting`, `invalid` or `finished`")]
+    reason: Annotated[str, means("one word of [the list](reasons.md)")]
+    message: Annotated[str, means("the reason in a sentence")]
+    since: Annotated[str | None, means("when it began to wait or to run, or finished, or null")] = (
+        None
+    )
+    share: Annotated[float, means("its dominant share, from 0 to 1")]
+    estimate: Annotated[
+        Estimate | None,
+        means("when it will start, if that is known ([estimates](estimates.md)), or null"),
+    ] = None
+    placements: Annotated[dict[str, str], means("nodes by pod, for pods that may be bound")]
+    pipelined: Annotated[
+        dict[str, str], means("nodes by pod, for pods that wait for victims to terminate")
+    ]
+
+
+class Eviction(Struct, kw_only=True):
+    """A pod to evict."""
+
+    pod: Annotated[str, means("NAMESPACE/NAME of the victim")]
+    node: Annotated[str, means("where it runs")]
+    action: Annotated[str, means("`preempt` or `reclaim`")]
+    beneficiary: Annotated[str, means("the gang that gets the capacity")] = field(name="for")
+
+
+class Held(Struct, kw_only=True):
+    """Unused capacity that is kept for some pods, or from all."""
+
+    amounts: Annotated[Amounts, means(_AMOUNTS)]
+    beneficiary: Annotated[str, means("what it is kept for")] = field(name="for")
+    why: Annotated[str, means("the reason in a few words")]
+
+
+class Plan(Struct, kw_only=True):
+    """The whole plan."""
+
+    generation: Annotated[int, means("the number of the plan")]
+    queues: Annotated[Sequence[Queue], means("every queue")]
+    shares: Annotated[
+        list[Share], means("what namespaces have of queues, where that is limited or guaranteed")
+    ]
+    gangs: Annotated[list[Gang], means("every gang")]
+    binds: Annotated[dict[str, str], means("nodes by NAMESPACE/POD")]
+    evictions: Annotated[list[Eviction], means("the victims")]
+    idle: Annotated[Amounts, means("the unused capacity")]
+    held: Annotated[list[Held], means("what of that is kept for others, or is on cordoned nodes")]
+    schedulers: Annotated[
+        list[Scheduler], means("the liveness of the kube-scheduler behind each scheduler name")
+    ] = []
+
+
+#: The document before the first plan.
+NO_PLAN = Plan(
+    generation=0, queues=[], shares=[], gangs=[], binds={}, evictions=[], idle={}, held=[]
 )
-from extender.status.history import JournalLine
-from extender.web.background import TRYING
-
-Document = dict[str, Any]
-#: A gang may wait for thousands of others; the last to end are listed, all are counted.
-_MAX_ENDINGS = 10
-Since = Callable[[GangKey], float | None]
-Estimates = Callable[[GangKey], Estimate | None]
 
 
-def _unknown(key: GangKey) -> float | None:
-    return None
+class Nearest(Struct, kw_only=True):
+    """A node that lacks little."""
+
+    node: Annotated[str, means("the node")]
+    lacks: Annotated[Amounts, means("what one member lacks there, by resource")]
 
 
-def _no_estimate(key: GangKey) -> Estimate | None:
-    return None
+class Need(Struct, kw_only=True):
+    """Nodes for the members of one shape."""
 
-
-def plan(
-    current: Plan,
-    snapshot: Snapshot | None = None,
-    since: Since = _unknown,
-    estimates: Estimates = _no_estimate,
-) -> Document:
-    """Return the whole plan; with its *snapshot*, placements name pods.
-
-    *since* returns when a gang began to wait, run or end, *estimates* when it will start.
-    """
-    return {
-        "generation": current.generation,
-        "queues": queues(current),
-        "shares": [share(figures) for figures in current.shares.values()],
-        "gangs": gangs(current, snapshot, since, estimates),
-        "binds": _binds(current, snapshot) if snapshot else {},
-        "evictions": [eviction(each) for each in current.evictions],
-        "idle": amounts(current.unused.without(PODS)),
-        "held": [held(each) for each in current.held],
-        "schedulers": schedulers(snapshot.schedulers.values(), snapshot.now) if snapshot else [],
-    }
-
-
-def schedulers(statuses: Iterable[SchedulerStatus], now: float) -> list[Document]:
-    """Return the activity of the kube-scheduler behind each scheduler name."""
-    return [
-        {
-            "name": each.name,
-            "liveness": each.liveness.value,
-            "called_at": timestamp_ms(each.called_at) if each.called_at else None,
-            "message": each.words(now),
-            "problem": each.complaint(now),
-        }
-        for each in statuses
+    members: Annotated[int, means("how many waiting members have this shape")]
+    each: Annotated[Amounts, means("the requests of one")]
+    slots: Annotated[int, means("how many of them fit now")]
+    empty_slots: Annotated[int, means("how many fit on an empty cluster")]
+    takers: Annotated[int, means("how many nodes can have one now")]
+    obstacles: Annotated[
+        dict[str, int], means("how many nodes can have none, by what is in the way")
     ]
+    nearest: Annotated[list[Nearest], means("the nodes that lack least")]
 
 
-def queues(current: Plan) -> list[Document]:
-    """Return the figures of every queue."""
-    return [queue(figures) for figures in current.queues.values()]
+class Ahead(Struct, kw_only=True):
+    """A gang that is ahead of another."""
+
+    gang: Annotated[str, means("NAMESPACE/NAME of the gang")]
+    queue: Annotated[str, means("its queue")]
+    why: Annotated[str, means("the rule that puts it first")]
 
 
-def queue(figures: QueueFigures) -> Document:
-    """Return what one queue deserves, uses and requests."""
-    return {
-        "name": figures.name,
-        "weight": figures.weight,
-        "deserved": amounts(figures.deserved),
-        "allocated": amounts(figures.allocated),
-        "own": amounts(figures.own),
-        "requested": amounts(figures.requested),
-        "borrowed": amounts(figures.borrowed),
-        "share": round(figures.share, 6),
-        "overused": figures.overused,
-    }
+class Line(Struct, kw_only=True):
+    """A line of a gang's history."""
+
+    at: Annotated[str, means("when it happened")]
+    cycle: Annotated[int, means("the number of the plan")]
+    reason: Annotated[str, means("one word of [the list](reasons.md)")]
+    message: Annotated[str, means("the reason in a sentence")]
 
 
-def share(figures: ShareFigures) -> Document:
-    """Return the limit, guarantee, usage and requests of a namespace in a queue."""
-    return {
-        "queue": figures.queue,
-        "namespace": figures.namespace,
-        "at_most": amounts(figures.limit),
-        "at_least": amounts(figures.guarantee),
-        "allocated": amounts(figures.allocated),
-        "requested": amounts(figures.requested),
-    }
+class Explanation(Gang, kw_only=True):
+    """Why a gang waits, and what would let it start."""
 
-
-def gangs(
-    current: Plan,
-    snapshot: Snapshot | None = None,
-    since: Since = _unknown,
-    estimates: Estimates = _no_estimate,
-) -> list[Document]:
-    """Return the verdict on every gang."""
-    return [
-        gang(verdict, current, snapshot, since, estimates) for verdict in current.verdicts.values()
+    priority: Annotated[int, means("the value of its PriorityClass")]
+    lasted_s: Annotated[float | None, means("the seconds since `since`, or null")]
+    reason_since: Annotated[str | None, means("since when this reason holds, or null")] = None
+    reason_lasted_s: Annotated[float | None, means("the seconds since `reason_since`, or null")] = (
+        None
+    )
+    members_by_status: Annotated[
+        dict[str, int], means("how many of its pods are Pending, Running and so on")
     ]
-
-
-def gang(
-    verdict: Verdict,
-    current: Plan,
-    snapshot: Snapshot | None = None,
-    since: Since = _unknown,
-    estimates: Estimates = _no_estimate,
-) -> Document:
-    """Return the verdict on one gang, since when it holds, and the placements of its members."""
-    estimated = estimates(verdict.gang)
-    namespace, _, name = verdict.gang.partition("/")
-    began = since(verdict.gang)
-    placement = current.placements.get(verdict.gang)
-    return {
-        "namespace": namespace,
-        "name": name,
-        "queue": verdict.queue,
-        "min_member": verdict.min_member,
-        "members": verdict.members,
-        "phase": verdict.phase.value,
-        "verdict": verdict.standing.value,
-        "reason": verdict.reason.value,
-        "message": verdict.message,
-        "since": timestamp_ms(began) if began is not None else None,
-        "share": round(verdict.share, 6),
-        "estimate": estimate(estimated) if estimated is not None else None,
-        "placements": _named(verdict.gang, placement.placements, snapshot) if placement else {},
-        "pipelined": _named(verdict.gang, placement.pipelined, snapshot) if placement else {},
-    }
-
-
-def estimate(estimated: Estimate) -> Document:
-    """Return when a gang will start: `at`, `not_before`, or neither if that is unknown."""
-    return {
-        "at": timestamp_ms(estimated.at) if estimated.at is not None else None,
-        "not_before": timestamp_ms(estimated.not_before)
-        if estimated.not_before is not None
-        else None,
-        "summary": estimated.brief,
-        "message": estimated.words,
-        "after": [
-            {
-                "gang": each.gang,
-                "ends_at": timestamp_ms(each.at),
-                "lasts_s": round(each.duration.seconds, 1),
-                "basis": each.duration.ground.value,
-                "samples": each.duration.samples,
-            }
-            for each in estimated.after[-_MAX_ENDINGS:]
-        ],
-        "after_count": len(estimated.after),
-        "not_counted": NOT_COUNTED,
-    }
-
-
-def eviction(victim: Eviction) -> Document:
-    """Return one pod to evict."""
-    return {
-        "pod": f"{victim.namespace}/{victim.name}",
-        "node": victim.node,
-        "action": victim.action,
-        "for": victim.beneficiary,
-    }
-
-
-def held(capacity: HeldCapacity) -> Document:
-    """Return unused capacity that is held for some pods, or from all."""
-    return {
-        "amounts": amounts(capacity.amounts),
-        "for": capacity.beneficiary,
-        "why": capacity.words,
-    }
-
-
-def explanation(
-    explained: Explanation,
-    current: Plan,
-    snapshot: Snapshot,
-    *,
-    now: float,
-    since: float | None,
-    reason_since: float | None,
-    story: Sequence[JournalLine],
-    estimates: Estimates = _no_estimate,
-) -> Document:
-    """Return the explanation of one gang."""
-    return {
-        **gang(explained.verdict, current, snapshot, lambda _: since, estimates),
-        "priority": explained.priority,
-        "lasted_s": _lasted(since, now),
-        "reason_since": timestamp_ms(reason_since) if reason_since is not None else None,
-        "reason_lasted_s": _lasted(reason_since, now),
-        "members_by_status": dict(explained.members),
-        "missing": explained.missing,
-        "queue_figures": queue(explained.queue) if explained.queue else None,
-        "share_figures": share(explained.share) if explained.share else None,
-        "needs": [_need(each) for each in explained.needs],
-        "needs_count": explained.needs_count,
-        "ahead": [
-            {"gang": each.gang, "queue": each.queue, "why": each.why} for each in explained.ahead
-        ],
-        "ahead_count": explained.ahead_count,
-        "victims": [eviction(each) for each in explained.victims],
-        "protected": dict(explained.protected),
-        "held": [held(each) for each in explained.held],
-        "schedulers": schedulers(explained.schedulers, snapshot.now),
-        "would_start_with": list(explained.remedies),
-        "is_trying": explained.remedies == TRYING,
-        "history": lines(story),
-    }
-
-
-def findings(found: Sequence[Finding]) -> list[Document]:
-    """Return the inconsistencies found in objects."""
-    return [
-        {"kind": each.kind, "name": each.name, "reason": each.reason, "message": each.message}
-        for each in found
+    missing: Annotated[int, means("how many members do not exist yet")]
+    queue_figures: Annotated[Queue | None, means("its queue, as in a Plan, or null")]
+    share_figures: Annotated[
+        Share | None, means("the share of its namespace in that queue, or null")
     ]
-
-
-def lines(story: Sequence[JournalLine]) -> list[Document]:
-    """Return the history of a gang, oldest line first."""
-    return [
-        {
-            "at": timestamp_ms(line.at),
-            "cycle": line.cycle,
-            "reason": line.word,
-            "message": line.text,
-        }
-        for line in story
+    needs: Annotated[
+        list[Need],
+        means("for the members of one shape: the requests of one, and how many nodes can have it"),
     ]
+    needs_count: Annotated[int, means("how many shapes there are; only some are listed")] = 0
+    ahead: Annotated[list[Ahead], means("what is ahead of it: gang, queue and why")]
+    ahead_count: Annotated[int, means("how many gangs are ahead of it; only some are listed")]
+    victims: Annotated[list[Eviction], means("the pods that are evicted for it")]
+    protected: Annotated[dict[str, int], means("how many pods are not evicted, by reason")]
+    held: Annotated[list[Held], means("idle capacity that is kept for others")]
+    schedulers: Annotated[
+        list[Scheduler], means("the liveness of the kube-scheduler that should place it")
+    ] = []
+    would_start_with: Annotated[list[str], means("changes with which it starts in a trial")]
+    is_trying: Annotated[bool, means("whether these are still being computed")] = False
+    history: Annotated[list[Line], means("its steps: at, cycle, reason and message")]
 
 
-def amounts(resources: Resources) -> dict[str, str]:
-    """Return amounts in the notation of Kubernetes, sorted by name."""
-    return {name: write_amount(name, amount) for name, amount in sorted(resources.items())}
+class Finding(Struct):
+    """An inconsistency that was found in an object."""
 
-
-def _lasted(since: float | None, now: float) -> float | None:
-    return round(max(0.0, now - since), 1) if since is not None else None
-
-
-def _need(need: Shortfall) -> Document:
-    return {
-        "members": need.members,
-        "each": amounts(need.each.without(PODS)),
-        "slots": need.slots,
-        "empty_slots": need.empty_slots,
-        "takers": need.takers,
-        "obstacles": dict(need.obstacles),
-        "nearest": [{"node": near.node, "lacks": amounts(near.lacks)} for near in need.nearest],
-    }
-
-
-def _binds(current: Plan, snapshot: Snapshot) -> dict[str, str]:
-    return {
-        f"{key.partition('/')[0]}/{name}": node
-        for key, placement in current.placements.items()
-        for name, node in _named(key, placement.placements, snapshot).items()
-    }
-
-
-def _named(key: GangKey, nodes: Mapping[Any, str], snapshot: Snapshot | None) -> dict[str, str]:
-    """Return nodes by the name of the pod instead of its uid."""
-    members = snapshot.gangs.get(key) if snapshot else None
-    if members is None:
-        return {str(uid): node for uid, node in nodes.items()}
-    names = {pod.uid: pod.name for pod in members.pods}
-    return dict(sorted((names.get(uid, str(uid)), node) for uid, node in nodes.items()))
+    kind: Annotated[str, means("the kind of the object")]
+    name: Annotated[str, means("the name of the object")]
+    reason: Annotated[str, means("one word of [the list](reasons.md#of-findings)")]
+    message: Annotated[str, means("what is wrong, and the remedy")]

@@ -163,7 +163,7 @@ def a_page_that_steers(patch: Patch) -> bytes:
 
 
 def a_page_that_fails(patch: Patch) -> bytes:
-    patch.setattr("extender.web.documents.plan", raising(KeyError("x")))
+    patch.setattr(api, "_json", raising(KeyError("x")))
     return b"GET /api/v1/plan HTTP/1.1\r\nHost: x\r\n\r\n"
 
 
@@ -185,7 +185,7 @@ def a_command_that_steers(patch: Patch) -> bytes:
 
 
 def a_command_that_raises(patch: Patch) -> bytes:
-    patch.setattr("extender.cli.schema.is_valid", raising(TypeError("x")))
+    patch.setattr("extender.cli.schema.get_document", raising(TypeError("x")))
     return gangs([])
 
 

@@ -186,7 +186,7 @@ def test_an_answer_that_is_too_slow_or_too_large_is_reported(server: str) -> Non
     )
     handler, told = WRONG_SERVERS[server]
     with serving(handler) as port, pytest.raises(InvalidInput, match=told) as named:
-        get_document(f"http://127.0.0.1:{port}", "plan", limits=patience)
+        get_document(f"http://127.0.0.1:{port}", dict, "plan", limits=patience)
 
     assert f"127.0.0.1:{port}" in str(named.value)
 

@@ -47,7 +47,7 @@ def url(tmp_path: Path) -> Iterator[str]:
 
 def test_an_untrusted_ca_is_reported_with_the_remedy(url: str) -> None:
     with pytest.raises(InvalidInput, match=r"is not trusted here.* SSL_CERT_FILE"):
-        get_document(url, "plan")
+        get_document(url, dict, "plan")
 
 
 def test_the_ca_in_ssl_cert_file_is_trusted(
@@ -55,4 +55,4 @@ def test_the_ca_in_ssl_cert_file_is_trusted(
 ) -> None:
     monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "ca.crt"))
 
-    assert get_document(url, "plan") == (200, {"asked": "/api/v1/plan"})
+    assert get_document(url, dict, "plan") == {"asked": "/api/v1/plan"}

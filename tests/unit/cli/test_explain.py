@@ -8,11 +8,12 @@ from dataclasses import replace
 from pathlib import Path
 
 import click
+import msgspec
 import pytest
 import yaml
 from click.testing import CliRunner, Result
 
-from extender.cli.explain import explain
+from extender.cli.explain import explain, page
 from extender.model.gang import GangKey
 from extender.model.pod import Status
 from extender.model.reason import Reason
@@ -21,7 +22,7 @@ from extender.model.snapshot import Liveness, SchedulerStatus
 from extender.planner.explain.explain import explain as told_with
 from extender.planner.plan import QueueFigures
 from extender.status.history import GangHistory
-from extender.web import api
+from extender.web import api, documents
 from extender.web.background import TRYING
 from tests.builders import NOW
 from tests.scene import evictions, gang, node_table, plan, snapshot, verdict
@@ -109,6 +110,17 @@ def test_json_and_yaml_are_the_same_document(ops_url: str) -> None:
 
     assert as_json == as_yaml
     assert as_json["message"] == MESSAGE
+
+
+def test_an_older_extender_that_sends_fewer_fields_is_understood(ops_url: str) -> None:
+    sent = json.loads(run("a/train", "--ops-url", ops_url, "-o", "json").output)
+    later = {"since", "estimate", "reason_since", "reason_lasted_s", "schedulers", "is_trying"}
+    later.add("needs_count")
+    older = {name: value for name, value in sent.items() if name not in later}
+
+    assert later <= {*sent}
+    head, *_ = page(msgspec.convert(older, documents.Explanation))
+    assert str(head).startswith("a/train  waiting for 90 s")
 
 
 def test_a_gang_that_does_not_exist_exits_with_one(ops_url: str) -> None:

@@ -92,8 +92,23 @@ WRONG_SERVERS: dict[str, tuple[Handler, str]] = {
     "nothing": (_answer("200 OK"), "is not an extender"),
     "a number": (_answer("200 OK", b"7"), "is not an extender"),
     "a list": (_answer("200 OK", b"[[1]]"), "extender"),
-    "an empty object": (_answer("200 OK", b"{}"), "extender"),
-    "objects of another shape": (_answer("200 OK", b'{"gangs": [1], "queues": 2}'), "extender"),
+    "an empty object": (
+        _answer("200 OK", b"{}"),
+        "is not an extender of this version: Object missing required field `generation`",
+    ),
+    "objects of another shape": (
+        _answer("200 OK", b'{"generation": 1, "gangs": [1]}'),
+        "is not an extender of this version: Expected `object`, got `int` - at `$.gangs[0]`",
+    ),
+    "bytes in a text": (_answer("200 OK", b'{"idle": {"\xff": ""}}'), "is not an extender"),
+    "bytes in an error": (
+        _answer("401 Unauthorized", b'{"error": "\xff"}'),
+        "is not an extender",
+    ),
+    "an API without plans": (
+        _answer("404 Not Found", b'{"error": "no such page"}'),
+        "is not an extender of this version: it has no plan",
+    ),
     "very deep brackets": (_answer("200 OK", b"[" * 500_000), "is not an extender"),
     "bytes": (_answer("200 OK", bytes(range(256))), "is not an extender"),
     "a compressed answer": (

@@ -20,7 +20,6 @@ from extender.doctor.facts import (
     CrdFacts,
     Document,
     ExtenderDeployment,
-    FindingFacts,
     HookFiles,
     LeaseFacts,
     MissingPermission,
@@ -32,6 +31,7 @@ from extender.doctor.facts import (
 )
 from extender.settings import Settings
 from extender.tls.issue import Authority
+from extender.web.documents import Finding
 
 OVERLAYS = Path(__file__).parents[3] / "manifests" / "overlays"
 NOW = datetime(2026, 11, 16, 12, tzinfo=UTC)
@@ -223,7 +223,7 @@ CASES: dict[str, ClusterFacts] = {
         missing_permissions=(MissingPermission(INSTALLED.user, "create", "pods/eviction"),),
         findings=(
             # The extender was refused too and reports the same finding.
-            FindingFacts(
+            Finding(
                 "ServiceAccount",
                 INSTALLED.user,
                 "PermissionMissing",

@@ -13,7 +13,6 @@ from extender.doctor.facts import (
     Check,
     Clocks,
     ClusterFacts,
-    FindingFacts,
     Readiness,
     RunningScheduler,
     Severity,
@@ -21,6 +20,7 @@ from extender.doctor.facts import (
 from extender.findings import namespaces, queues
 from extender.settings import Settings
 from extender.tls.issue import Authority
+from extender.web.documents import Finding
 
 from .cases import (
     ANOTHER,
@@ -286,7 +286,7 @@ def test_a_crd_that_preserves_unknown_fields_misses_none() -> None:
     "reason", [*queues.REASONS, *namespaces.REASONS["Queue"], *namespaces.REASONS["Namespace"]]
 )
 def test_a_finding_of_the_extender_is_a_problem_with_its_reason(reason: str) -> None:
-    finding = FindingFacts("Queue", "team", reason, "queue team is odd; write it so")
+    finding = Finding("Queue", "team", reason, "queue team is odd; write it so")
     (caught,) = run_checks(replace(GOOD, findings=(finding,)))
 
     assert caught.check.name == reason
@@ -297,7 +297,7 @@ def test_a_finding_of_the_extender_is_a_problem_with_its_reason(reason: str) -> 
 
 
 def test_a_problem_that_is_finding_and_note_is_named_once() -> None:
-    finding = FindingFacts("Policy", "file", "Refused", "file: no such plugin")
+    finding = Finding("Policy", "file", "Refused", "file: no such plugin")
     found = replace(
         GOOD,
         findings=(finding,),

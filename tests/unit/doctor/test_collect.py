@@ -11,11 +11,12 @@ import yaml
 
 from extender.doctor import scheduler_config
 from extender.doctor.checks import run_checks
-from extender.doctor.facts import ClusterFacts, Document, FindingFacts, NotChecked
+from extender.doctor.facts import ClusterFacts, Document, NotChecked
 from extender.doctor.installation import settings_of
 from extender.doctor.reader import OpsAnswer, Page, clock_ahead_s, read_extender
 from extender.errors import InvalidConfiguration, InvalidInput
 from extender.settings import Settings
+from extender.web.documents import Finding
 
 from .cases import AUTHORITY, CALLER, HERE, SERVER, SHOWN
 from .fake_cluster import (
@@ -490,7 +491,7 @@ def test_readiness_and_findings_of_the_extender_are_read() -> None:
     found = extender_answer(Page(200, b"ok\nbinds: late\n", 3.0), Page(200, finding))
 
     assert found.readiness == ("there", True, ("binds: late",))
-    assert found.findings == (FindingFacts("Queue", "q", "R", "m"),)
+    assert found.findings == (Finding("Queue", "q", "R", "m"),)
     assert found.ahead_s == 3.0
 
 

@@ -19,7 +19,7 @@ from extender.planner import policy_parser
 from extender.planner.explain.explain import explain
 from extender.planner.planner import make_plan
 from extender.planner.policy import Policy
-from extender.web import documents
+from extender.web.plan_documents import PlanDocuments
 from tests.builders import pod
 from tests.scene import gang, node_table, snapshot
 
@@ -86,8 +86,8 @@ def shown(
     decided = make_plan(before, policy)
     told = explain(before, decided, policy, GangKey(key))
     assert told is not None
-    document = documents.explanation(
-        told, decided, before, now=0.0, since=None, reason_since=None, story=()
+    document = PlanDocuments(decided, before).explanation(
+        told, now=0.0, reason_since=None, story=()
     )
     terminal = Terminal()
     with terminal.capture() as printed:

@@ -17,8 +17,8 @@ from extender.model.resources import Resources
 from extender.planner import policy_parser
 from extender.planner.plan import GangPlacement, QueueFigures
 from extender.status.history import GangHistory
-from extender.web import documents
 from extender.web.api import Api
+from extender.web.plan_documents import PlanDocuments
 from tests.builders import NOW
 from tests.scene import evictions, gang, node_table, plan, snapshot, verdict
 
@@ -174,18 +174,19 @@ def test_before_the_first_plan_lists_are_empty_and_no_gang_is_reported_as_missin
         assert reply.json == {"error": "the first plan is being made; try again in a moment"}
 
 
-def test_without_its_snapshot_a_plan_names_uids() -> None:
-    document = documents.plan(DECIDED)
+def test_a_gang_that_is_not_in_the_snapshot_has_uids_for_names() -> None:
+    document = PlanDocuments(DECIDED, snapshot()).plan()
 
-    assert document["gangs"][0]["placements"] == {"a-new-0": "n0"}
-    assert document["binds"] == {}
+    assert document.gangs[0].placements == {"a-new-0": "n0"}
 
 
 def test_of_thousands_of_blocking_gangs_the_last_are_listed_and_all_are_counted() -> None:
     lasting = Duration(60.0, Ground.ANNOTATION)
     endings = tuple(Ending(GangKey(f"a/g{at}"), float(at), lasting) for at in range(5000))
 
-    shown = documents.estimate(Estimate(gang=GangKey("a/x"), now=0.0, at=5000.0, after=endings))
+    estimate = Estimate(gang=GangKey("a/x"), now=0.0, at=5000.0, after=endings)
+    shown = PlanDocuments(DECIDED, SEEN, estimates=lambda _: estimate).gangs()[0].estimate
 
-    assert [each["gang"] for each in shown["after"]] == [f"a/g{at}" for at in range(4990, 5000)]
-    assert shown["after_count"] == 5000
+    assert shown is not None
+    assert [each.gang for each in shown.after] == [f"a/g{at}" for at in range(4990, 5000)]
+    assert shown.after_count == 5000

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from msgspec import structs
 
 from extender.cli import saved
 from extender.kube.encode import dump
@@ -28,6 +29,7 @@ from extender.model.resources import Resources
 from extender.model.snapshot import ResourceQuota, Snapshot
 from extender.planner.planner import make_plan
 from extender.web import documents
+from extender.web.plan_documents import PlanDocuments
 from tests.builders import NOW, pod
 from tests.scene import budget, gang, node_table, snapshot
 from tests.unit.evictions.simulated_cluster import Job, SimulatedCluster
@@ -41,10 +43,8 @@ def read_back(seen: Snapshot, folder: Path) -> Snapshot:
     return saved.read([str(file)], OURS).snapshot(seen.now)
 
 
-def planned(seen: Snapshot) -> dict[str, Any]:
-    document = documents.plan(make_plan(seen), seen)
-    del document["generation"]
-    return document
+def planned(seen: Snapshot) -> documents.Plan:
+    return structs.replace(PlanDocuments(make_plan(seen), seen).plan(), generation=0)
 
 
 def test_a_cluster_in_the_middle_of_evictions_is_planned_the_same_again(tmp_path: Path) -> None:
@@ -57,7 +57,7 @@ def test_a_cluster_in_the_middle_of_evictions_is_planned_the_same_again(tmp_path
 
     before, after = planned(seen), planned(read_back(seen, tmp_path))
 
-    assert before["evictions"] or any(
+    assert before.evictions or any(
         each.status is Status.RELEASING for each in simulated.pods.values()
     )
     assert after == before

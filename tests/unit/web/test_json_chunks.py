@@ -7,7 +7,9 @@ import json
 import msgspec
 import pytest
 from hypothesis import given, strategies as st
+from msgspec import structs
 
+from extender.web import documents
 from extender.web.api import CHUNK, json_chunks
 
 VALUES = st.recursive(
@@ -29,6 +31,15 @@ def test_empty_documents_are_serialized(document: object) -> None:
         plain = document
 
     assert json.loads(b"".join(json_chunks(document))) == json.loads(msgspec.json.encode(plain))
+
+
+def test_a_struct_is_serialized_in_chunks_as_in_one_piece() -> None:
+    eviction = documents.Eviction(pod="x" * 1000, node="n", action="reclaim", beneficiary="a/x")
+    document = structs.replace(documents.NO_PLAN, evictions=[eviction] * 200)
+    written = [*json_chunks(document)]
+
+    assert len(written) > 2
+    assert b"".join(written) == msgspec.json.encode(document)
 
 
 def test_items_are_serialized_lazily_and_no_chunk_is_large() -> None:

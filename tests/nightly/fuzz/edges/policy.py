@@ -17,7 +17,7 @@ from extender.planner.planner import make_plan
 from extender.planner.plugins import registry
 from extender.planner.policy import ACTIONS
 from extender.policy_file import PolicyFile
-from extender.web import documents
+from extender.web.plan_documents import PlanDocuments
 from tests.nightly.fuzz.edge import Edge, must, must_be_sentence
 from tests.nightly.fuzz.mutations import changed, odd, respelt
 from tests.unit.text.yaml_bombs import BOMBS
@@ -92,7 +92,7 @@ class PolicyFiles(Edge):
             self._must_not_start()
         else:
             decided = make_plan(self._snapshot, taken)
-            msgspec.json.encode(documents.plan(decided, self._snapshot))
+            msgspec.json.encode(PlanDocuments(decided, self._snapshot).plan())
         self._file.write_text(_GOOD)
         self._good = self._policies.current()
         must(not self._policies.problem, "a good file is refused after a bad one")

@@ -21,7 +21,7 @@ from extender.kube.list_watch import ListWatch, ReceivedItem, lines
 from extender.planner import policy_parser
 from extender.planner.planner import make_plan
 from extender.settings import Settings
-from extender.web import documents
+from extender.web.plan_documents import PlanDocuments, findings_of
 from tests.nightly.fuzz.edge import Edge, must
 from tests.nightly.fuzz.mutations import TEXTS, changed, written
 from tests.nightly.fuzz.objects import OBJECTS, Object
@@ -159,8 +159,8 @@ def _must_go_on(cluster: Cluster, resource: Resource, progress: ListWatch) -> No
     """Object unless a plan can be made of it, told to everybody, and the next event is heard."""
     snapshot = cluster.snapshot(_MOMENT)
     plan = make_plan(snapshot, policy_parser.DEFAULT)
-    findings = documents.findings(audit(snapshot))
-    for document in (documents.plan(plan, snapshot), findings, dump(snapshot)):
+    findings = findings_of(audit(snapshot))
+    for document in (PlanDocuments(plan, snapshot).plan(), findings, dump(snapshot)):
         msgspec.json.encode(document)
     ordinary = _of(resource.name)[0]
     named = {**ordinary["metadata"], "name": "next", "uid": "uid-next"}

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import click
+import msgspec
 
 from extender.cli import schema
 from extender.cli.main import main
+from extender.web import documents
 from tests.unit.docs.tables.parts import table
 
 _FAILS = "2 bad input"
@@ -37,18 +39,41 @@ DOCUMENTS = {
     "top": "Picture",
     "doctor": "Diagnosis",
 }
-#: The items of each list.
-_INSIDE = {
-    "gang": "`items` of a GangList, `gangs` of a Plan or Picture",
-    "queue": "`queues` of a Plan, `queue_figures` of an Explanation",
-    "queue of a QueueList": "`items` of a QueueList, `queues` of a Picture",
-    "share": "`shares`, `share_figures`",
-    "eviction": "`evictions`, `victims`",
-    "held": "`held`",
-    "finding": "`findings` of a Plan",
-    "difference": "`differences` of a Replay or a Plan",
-    "problem": "`found` of a Diagnosis",
-    "not checked": "`not_checked` of a Diagnosis",
+#: Every kind, by its name.
+KINDS: dict[str, type[msgspec.Struct]] = {
+    each.__name__: each
+    for each in (
+        documents.Explanation,
+        schema.GangList,
+        schema.QueueList,
+        schema.Picture,
+        schema.Plan,
+        schema.Replay,
+        schema.Diagnosis,
+    )
+}
+#: The parts of documents: where they are, and their fields.
+PARTS: dict[str, tuple[str, type[msgspec.Struct]]] = {
+    "gang": ("`items` of a GangList, `gangs` of a Plan or Picture", documents.Gang),
+    "queue": ("`queues` of a Plan, `queue_figures` of an Explanation", documents.Queue),
+    "queue of a QueueList": (
+        "`items` of a QueueList, `queues` of a Picture",
+        schema.CountedQueue,
+    ),
+    "share": ("`shares`, `share_figures`", documents.Share),
+    "eviction": ("`evictions`, `victims`", documents.Eviction),
+    "held": ("`held`", documents.Held),
+    "scheduler": ("`schedulers`", documents.Scheduler),
+    "estimate": ("`estimate`", documents.Estimate),
+    "ending": ("`after` of an estimate", documents.Ending),
+    "need": ("`needs` of an Explanation", documents.Need),
+    "nearest node": ("`nearest` of a need", documents.Nearest),
+    "gang ahead": ("`ahead` of an Explanation", documents.Ahead),
+    "line": ("`history` of an Explanation", documents.Line),
+    "finding": ("`findings` of a Plan", documents.Finding),
+    "difference": ("`differences` of a Replay or a Plan", schema.Difference),
+    "problem": ("`found` of a Diagnosis", schema.Problem),
+    "not checked": ("`not_checked` of a Diagnosis", schema.NotChecked),
 }
 
 
@@ -74,11 +99,22 @@ def _short(command: click.Command) -> str:
 
 def fields() -> str:
     """Write every field of every document."""
-    whole = [_part(kind, "", about) for kind, about in schema.DOCUMENTS.items()]
-    inside = [_part(name, _INSIDE[name], about) for name, about in schema.ITEMS.items()]
+    whole = [_part(name, "", kind) for name, kind in KINDS.items()]
+    inside = [_part(name, f"In {where}.\n\n", kind) for name, (where, kind) in PARTS.items()]
     return "\n".join([*whole, *inside])
 
 
-def _part(name: str, where: str, about: schema.Fields) -> str:
-    title = f"### {name}\n\n" + (f"In {where}.\n\n" if where else "")
-    return title + table(("field", ""), ((f"`{each}`", why) for each, why in about.items()))
+def _part(name: str, where: str, kind: type[msgspec.Struct]) -> str:
+    rows = ((f"`{each}`", meaning) for each, meaning in meanings(kind).items())
+    return f"### {name}\n\n{where}" + table(("field", ""), rows)
+
+
+def meanings(kind: type[msgspec.Struct]) -> dict[str, str]:
+    """Return the fields of *kind* that are printed, with their meanings."""
+    found = {
+        each.encode_name: each.type.__metadata__[0].description
+        for each in msgspec.structs.fields(kind)
+    }
+    if kind is schema.Plan:
+        del found["generation"]
+    return found
