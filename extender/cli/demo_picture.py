@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from rich.console import Console, Group, RenderableType
 from rich.text import Text
@@ -17,6 +17,7 @@ from extender.model.node import Node
 from extender.model.pod import Pod, PodUid
 from extender.model.resources import CPU, MEMORY, Resources, total
 from extender.text import clean
+from extender.web import documents
 
 
 class PodCell(NamedTuple):
@@ -94,7 +95,7 @@ def cluster_view(embedded: Embedded) -> ClusterView:
         tuple(_node(each, on_nodes[each.name]) for each in nodes),
         tuple(
             _queue(each, total(each.allocatable for each in nodes))
-            for each in plan["queues"]
+            for each in plan.queues
             if _is_shown(each)
         ),
         tuple(_gangs(list(api.groups.values()), pods, assumed, plan)),
@@ -112,26 +113,26 @@ def _name(key: GangKey) -> str:
     return key.partition("/")[2]
 
 
-def _is_shown(queue: Mapping[str, Any]) -> bool:
+def _is_shown(queue: documents.Queue) -> bool:
     """Return whether the queue was created or is used."""
-    return bool(queue["name"] not in ("default", "root") or queue["requested"])
+    return bool(queue.name not in ("default", "root") or queue.requested)
 
 
-def _queue(queue: Mapping[str, Any], total: Resources) -> QueueView:
-    def part(word: str) -> float:
-        amounts = Resources.parse(queue[word])
+def _queue(queue: documents.Queue, total: Resources) -> QueueView:
+    def part(written: documents.Amounts) -> float:
+        amounts = Resources.parse(written)
         return max(amounts.amount(each) / max(1, total.amount(each)) for each in (CPU, MEMORY))
 
-    return QueueView(queue["name"], part("allocated"), part("deserved"), part("requested"))
+    return QueueView(queue.name, part(queue.allocated), part(queue.deserved), part(queue.requested))
 
 
 def _gangs(
     groups: Iterable[PodGroup],
     pods: Iterable[SeenPod],
     assumed: Mapping[PodUid, str],
-    plan: Mapping[str, Any],
+    plan: documents.Plan,
 ) -> Iterable[GangView]:
-    verdicts = {each["name"]: each for each in plan["gangs"]}
+    verdicts = {each.name: each for each in plan.gangs}
     members: dict[GangKey, list[Pod]] = {}
     for seen in pods:
         members.setdefault(seen.membership.key, []).append(seen.pod)
@@ -140,7 +141,7 @@ def _gangs(
         runs = sum(bool(pod.node) for pod in ours)
         binding = sum(not pod.node and pod.uid in assumed for pod in ours)
         verdict = verdicts.get(group.name)
-        why = f"{verdict['reason']}: {verdict['message']}" if verdict else "just created"
+        why = f"{verdict.reason}: {verdict.message}" if verdict else "just created"
         yield GangView(
             *(group.name, group.queue, group.min_member, runs, binding),
             len(ours) - runs - binding,

@@ -76,8 +76,8 @@ def _deadlock(on: ActRunner) -> None:
     spread = on.placements.spread_ms("red", _NEED)
     on.say(f"Their pods were created in turn. Red starts whole, within {spread:.0f} ms.")
     # The part after the semicolon depends on what is free at this moment.
-    why = verdict["message"].partition(";")[0]
-    on.say(f"Blue occupies nothing, and the plan gives the reason: {verdict['reason']}, {why}.")
+    why = verdict.message.partition(";")[0]
+    on.say(f"Blue occupies nothing, and the plan gives the reason: {verdict.reason}, {why}.")
     on.scene.end("red")
     on.wait_for_start("blue", _NEED)
     on.claim(

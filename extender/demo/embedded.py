@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import socket
 import tempfile
 import threading
@@ -35,6 +34,7 @@ from extender.sim.clock import PacedClock
 from extender.sim.cluster import OPTIONS, ControlPlane
 from extender.sim.workloads import Job
 from extender.tls.server import PortCertificates
+from extender.web import documents
 from extender.web.server import OperationsServer
 from extender.wiring import Runtime
 
@@ -136,7 +136,7 @@ class Embedded:
         self._runtime: Runtime | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stopping = asyncio.Event()
-        self._last_plan: dict[str, Any] = {"queues": [], "gangs": [], "held": []}
+        self._last_plan = documents.NO_PLAN
         self._is_ready = threading.Event()
         self._failure: BaseException | None = None
         self._thread = threading.Thread(target=self._run, name="extender", daemon=True)
@@ -184,11 +184,11 @@ class Embedded:
         whole.write_text(text, encoding="utf-8")
         whole.replace(self._policy)
 
-    def plan(self) -> dict[str, Any]:
+    def plan(self) -> documents.Plan:
         """Return the last plan of the operations port, or the one before while the port is busy."""
         url = f"http://{self._settings.ops_listen}/api/v1/plan"
         with suppress(OSError), urlopen(url, timeout=_TIMEOUT_S) as answer:
-            self._last_plan = json.load(answer)
+            self._last_plan = msgspec.json.decode(answer.read(), type=documents.Plan)
         return self._last_plan
 
     def __enter__(self) -> Self:

@@ -11,12 +11,13 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import NamedTuple, Protocol, TypeVar
 
 from extender.cache.changes import Change, Delete, SeenPod, Upsert
 from extender.errors import ExtenderError
 from extender.sim.api_server import ApiServer
 from extender.sim.workloads import Job
+from extender.web import documents
 
 
 class Moment(NamedTuple):
@@ -130,7 +131,7 @@ class Scene(Protocol):
     def end_all(self) -> None:
         """Delete all jobs."""
 
-    def plan(self) -> dict[str, Any]:
+    def plan(self) -> documents.Plan:
         """Return the last plan as the operations port serves it."""
 
     def set_policy(self, text: str) -> None:
@@ -180,7 +181,7 @@ class ActRunner:
         outcome = ActOutcome(act, self._claims)
         try:
             # Before the first plan, filter asks pods to retry; no act is about that.
-            self.wait(lambda: self.scene.plan().get("generation", 1), "the first plan is made")
+            self.wait(lambda: self.scene.plan().generation, "the first plan is made")
             act.run(self)
         except ClaimFailed as broken:
             outcome.broken = str(broken)
@@ -217,22 +218,18 @@ class ActRunner:
         """Wait until *count* pods of *gang* are on nodes."""
         self.wait(lambda: self.placements.on_nodes(gang) >= count, f"{gang} runs with {count} pods")
 
-    def wait_for_reason(self, gang: str, *reasons: str) -> dict[str, Any]:
+    def wait_for_reason(self, gang: str, *reasons: str) -> documents.Gang:
         """Wait until the plan gives one of these reasons for *gang*."""
 
-        def verdict() -> dict[str, Any] | None:
+        def verdict() -> documents.Gang | None:
             found = self.verdict(gang)
-            return found if found and found["reason"] in reasons else None
+            return found if found and found.reason in reasons else None
 
         return self.wait(verdict, f"{gang} waits with {' or '.join(reasons)}")
 
-    def verdict(self, gang: str) -> dict[str, Any] | None:
+    def verdict(self, gang: str) -> documents.Gang | None:
         """Return the verdict of *gang* in the plan."""
-        return next((each for each in self.scene.plan()["gangs"] if each["name"] == gang), None)
-
-    def queue(self, name: str) -> dict[str, Any]:
-        """Return the figures of a queue in the plan."""
-        return next((each for each in self.scene.plan()["queues"] if each["name"] == name), {})
+        return next((each for each in self.scene.plan().gangs if each.name == gang), None)
 
     def is_all_reserved_for(self, gang: str) -> bool:
         """Return whether all free capacity is reserved for *gang*, and no other gang is admitted.
@@ -240,10 +237,8 @@ class ActRunner:
         A gang that was admitted earlier may still be bound, which does not overtake *gang*.
         """
         plan = self.scene.plan()
-        beneficiaries = {each["for"].rpartition("/")[2] for each in plan["held"]}
-        return beneficiaries == {gang} and not any(
-            each["reason"] == "Admitted" for each in plan["gangs"]
-        )
+        beneficiaries = {each.beneficiary.rpartition("/")[2] for each in plan.held}
+        return beneficiaries == {gang} and not any(each.reason == "Admitted" for each in plan.gangs)
 
     def claim(self, truth: bool, claimed: str) -> None:
         """Record *claimed* if it is true, else raise `ClaimFailed`."""

@@ -5,16 +5,21 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 from itertools import count
-from typing import Any
 
 import pytest
 
 from extender.demo.acts import job
 from extender.demo.story import Act, ActOutcome, ActRunner, PlacementLog
+from extender.model.reason import Reason
+from extender.model.resources import NOTHING
+from extender.planner.plan import HeldCapacity, HoldReason
 from extender.sim.api_server import ApiServer
 from extender.sim.clock import VirtualClock
 from extender.sim.workloads import Job, Workloads
+from extender.web import documents
+from extender.web.plan_documents import PlanDocuments
 from tests import builders
+from tests.scene import plan, snapshot, verdict
 
 
 class FakeDemo:
@@ -26,7 +31,7 @@ class FakeDemo:
         self.workloads = Workloads(clock, self.api, "gang-scheduler")
         self._ticks = count(1)
         self.placements = PlacementLog(self.api, monotonic=lambda: float(next(self._ticks)))
-        self.planned: dict[str, Any] = {"gangs": [], "queues": [], "held": []}
+        self.planned = plan(generation=1)
         self.evicted: Counter[str] = Counter()
         self.jobs: list[Job] = []
         self.submit = self.workloads.create
@@ -34,8 +39,8 @@ class FakeDemo:
 
     def end(self, job: str) -> None: ...
 
-    def plan(self) -> dict[str, Any]:
-        return self.planned
+    def plan(self) -> documents.Plan:
+        return PlanDocuments(self.planned, snapshot()).plan()
 
     def set_policy(self, text: str) -> None: ...
 
@@ -110,9 +115,10 @@ def test_capacity_held_for_an_admitted_gang_is_not_reserved_for_giant(
     kept_for: list[str], admitted: list[str], is_all_kept: bool
 ) -> None:
     demo = FakeDemo()
-    demo.planned["held"] = [{"for": each} for each in kept_for]
-    demo.planned["gangs"] = [{"name": each, "reason": "Admitted"} for each in admitted]
-
+    demo.planned = plan(
+        *(verdict(f"demo/{each}", Reason.ADMITTED) for each in admitted),
+        held=[HeldCapacity(HoldReason.STARVING, each, NOTHING) for each in kept_for],
+    )
     runner = ActRunner(demo, lambda sentence: None)
 
     assert runner.is_all_reserved_for("giant") == is_all_kept
