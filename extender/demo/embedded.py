@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, Self
 from urllib.request import urlopen
 
+import msgspec
 import uvloop
 
 from extender.cache.cluster import Cluster
