@@ -87,14 +87,12 @@ def is_open(url: str) -> bool:
 
 
 def get_document(
-    address: Address | str, kind: type[Answer], *path: str, limits: AnswerLimits = _DEFAULT_LIMITS
+    address: Address, kind: type[Answer], *path: str, limits: AnswerLimits = _DEFAULT_LIMITS
 ) -> Answer | None:
     """Return the document at `/api/v1/PATH`, or None if the extender answers that there is none.
 
     `InvalidInput` names the address, and what is wrong with another answer.
     """
-    if isinstance(address, str):
-        address = Address(check(address, "--ops-url", DEFAULT_URL))
     page = "/".join(("/api/v1", *(quote(part, safe="") for part in path)))
     return _document(read_page(address, page, limits), kind, address)
 

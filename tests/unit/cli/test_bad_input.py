@@ -17,7 +17,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from extender.cli import saved
-from extender.cli.connect import AnswerLimits, get_document
+from extender.cli.connect import Address, AnswerLimits, get_document
 from extender.cli.main import main
 from extender.errors import InvalidInput
 from tests.unit.cli.wrong_servers import SLOW, WRONG_SERVERS, serving
@@ -186,7 +186,7 @@ def test_an_answer_that_is_too_slow_or_too_large_is_reported(server: str) -> Non
     )
     handler, told = WRONG_SERVERS[server]
     with serving(handler) as port, pytest.raises(InvalidInput, match=told) as named:
-        get_document(f"http://127.0.0.1:{port}", dict, "plan", limits=patience)
+        get_document(Address(f"http://127.0.0.1:{port}"), dict, "plan", limits=patience)
 
     assert f"127.0.0.1:{port}" in str(named.value)
 

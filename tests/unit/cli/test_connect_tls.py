@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from extender.cli.connect import get_document
+from extender.cli.connect import Address, get_document
 from extender.errors import InvalidInput
 from extender.settings import Settings
 from extender.tls.server import operations_certificates
@@ -47,7 +47,7 @@ def url(tmp_path: Path) -> Iterator[str]:
 
 def test_an_untrusted_ca_is_reported_with_the_remedy(url: str) -> None:
     with pytest.raises(InvalidInput, match=r"is not trusted here.* SSL_CERT_FILE"):
-        get_document(url, dict, "plan")
+        get_document(Address(url), dict, "plan")
 
 
 def test_the_ca_in_ssl_cert_file_is_trusted(
@@ -55,4 +55,4 @@ def test_the_ca_in_ssl_cert_file_is_trusted(
 ) -> None:
     monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "ca.crt"))
 
-    assert get_document(url, dict, "plan") == {"asked": "/api/v1/plan"}
+    assert get_document(Address(url), dict, "plan") == {"asked": "/api/v1/plan"}
