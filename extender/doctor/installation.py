@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import binascii
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields
@@ -63,7 +62,7 @@ def _content(reader: ApiReader, found: Document, key: str, what: str, where: str
         return str(text).encode()
     try:
         return base64.b64decode(text, validate=True)
-    except (binascii.Error, TypeError):
+    except (ValueError, TypeError):
         reader.not_readable(what, f"{where}: {key} is not base64")
         return None
 

@@ -93,7 +93,7 @@ def a_bad_file_that_changes_the_policy(patch: Patch) -> bytes:
     def keep(self: policy_file.PolicyFile, problem: str) -> None:
         self.problem, self._policy = problem, policy_parser.DEFAULT
 
-    patch.setattr(policy_file.PolicyFile, "_keep", keep)
+    patch.setattr(policy_file.PolicyFile, "_keep_old", keep)
     return b"tiers: 1\n"
 
 
@@ -283,7 +283,7 @@ def a_recording_that_is_unpacked_whole(patch: Patch) -> bytes:
 #: By edge: what is put in, and what must be objected to.
 FAULTS = {
     "quantities": {
-        an_amount_that_is_another: "read as another amount",
+        an_amount_that_is_another: "an amount is not what was read",
         a_refusal_without_an_end: "far too long",
     },
     "policy": {

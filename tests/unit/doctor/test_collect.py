@@ -203,6 +203,19 @@ def test_a_missing_scheduler_configuration_is_reported_as_not_checked(
     assert "--scheduler-config" in missed.why
 
 
+def test_a_secret_that_is_not_base64_is_reported_as_not_checked(
+    default_scheduler: tuple[FakeCluster, Document],
+) -> None:
+    cluster, document = default_scheduler
+    secret = {"kind": "Secret", "data": {"tls.crt": "ü", "ca.crt": "no base64"}}
+    cluster.held[f"{HOME}/secrets/gang-extender-tls"] = secret
+    found = reasons_not_checked(cluster.collect(configurations=[(Path("file"), document)]))
+
+    assert found["/tls/tls.crt of extender in gang-system"] == (
+        "secret gang-extender-tls in gang-system: tls.crt is not base64"
+    )
+
+
 def test_a_missing_secret_is_reported_as_not_checked(
     default_scheduler: tuple[FakeCluster, Document],
 ) -> None:
