@@ -104,13 +104,17 @@ class LoopbackServer:
         self.words = "scripted"
         #: The machine-readable reason of every scripted status.
         self.cause = ""
-        #: Requests are neither executed nor answered while it is cleared.
+        #: While it is cleared, requests that are `held` are neither executed nor answered.
         self.goes_on = asyncio.Event()
         self.goes_on.set()
         self.connections = 0
         self.port = 0
         #: The API client of the last `connected` block.
         self.access: ApiClient
+        #: Answers requests without a scripted answer.
+        self.respond: Callable[[Request], tuple[int, object]] = self.answer
+        #: The methods whose requests wait for `goes_on`.
+        self.held = {"GET", "POST", "PATCH"}
         self._writers: set[asyncio.StreamWriter] = set()
         self._arrivals: asyncio.Condition = asyncio.Condition()
 
@@ -123,6 +127,11 @@ class LoopbackServer:
 
     def asked(self, method: str) -> list[Request]:
         return [request for request in self.requests if request.method == method]
+
+    def send_raw(self, data: bytes) -> None:
+        """Write *data* on each connection."""
+        for writer in self._writers:
+            writer.write(data)
 
     def drop_connections(self) -> None:
         for writer in tuple(self._writers):
@@ -152,7 +161,8 @@ class LoopbackServer:
         async with self._arrivals:
             self.requests.append(request)
             self._arrivals.notify_all()
-        await self.goes_on.wait()
+        if request.method in self.held:
+            await self.goes_on.wait()
         order = self.script.popleft() if self.script else self._refusal(request)
         if order == NEVER:
             await asyncio.Event().wait()
@@ -161,7 +171,7 @@ class LoopbackServer:
         status, body = (
             (order, {"message": self.words, "details": {"causes": [{"reason": self.cause}]}})
             if isinstance(order, int) and order
-            else (self._answer(request))
+            else self.respond(request)
         )
         if order == DO_AND_HANG_UP:
             return False
@@ -177,7 +187,8 @@ class LoopbackServer:
     def _refusal(self, request: Request) -> int:
         return self.refused.get(request.path.removesuffix("/binding").rpartition("/")[2], 0)
 
-    def _answer(self, request: Request) -> tuple[int, object]:
+    def answer(self, request: Request) -> tuple[int, object]:
+        """Execute a request, and return the status and the body of its answer."""
         if request.path in self.objects:
             return 200, self.objects[request.path]
         parts = request.path.split("/")

@@ -143,11 +143,18 @@ class ApiClient:
     change only in `renew`, so read them when connecting, not before.
     """
 
-    def __init__(self, server: ApiServer, *, reload: Callable[[], ApiServer] | None = None) -> None:
+    def __init__(
+        self,
+        server: ApiServer,
+        *,
+        reload: Callable[[], ApiServer] | None = None,
+        token_age_s: float = TOKEN_AGE_S,
+    ) -> None:
         #: Filled by all requests, also by those of the pipeline.
         self.missing_permissions = MissingPermissions()
         self.metrics = ApiMetrics()
         self._reload = reload
+        self._token_age_s = token_age_s
         self._lock = threading.Lock()
         self._refreshing = threading.Lock()
         self._renewed_at = float("-inf")
@@ -177,7 +184,7 @@ class ApiClient:
 
         A token is read again long before it expires, so the old one remains valid meanwhile.
         """
-        if time.monotonic() - self._read_at > TOKEN_AGE_S and self._refreshing.acquire(
+        if time.monotonic() - self._read_at > self._token_age_s and self._refreshing.acquire(
             blocking=False
         ):
             threading.Thread(target=self._refresh_token, name="token", daemon=True).start()

@@ -83,6 +83,8 @@ class Connection(asyncio.Protocol):
         connect: Connector,
         *,
         silence_s: float,
+        longest_head: int = LONGEST_HEAD,
+        longest: int = LONGEST,
         health: ConnectionHealth | None = None,
         forbidden: Callable[[bytes], object] = lambda body: None,
         request_done: Callable[[bytes, int, float], object] = lambda data, status, took_s: None,
@@ -94,6 +96,8 @@ class Connection(asyncio.Protocol):
         self._loop = loop
         self._connect = connect
         self._silence_s = silence_s
+        self._longest_head = longest_head
+        self._longest = longest
         self._health = health
         self._is_checked = False
         self._is_aborted = False
@@ -109,7 +113,7 @@ class Connection(asyncio.Protocol):
         self._body: list[bytes] = []
         #: The bytes received of a response that is not complete.
         self._received = 0
-        self._max_received = LONGEST_HEAD
+        self._max_received = longest_head
         self._retry_after_s = 0.0
         #: When the last response arrived, or when the wait for one began.
         self.progress_at = 0.0
@@ -281,7 +285,7 @@ class Connection(asyncio.Protocol):
 
     def on_headers_complete(self) -> None:
         """Raise the size bound to that of a body."""
-        self._max_received = LONGEST
+        self._max_received = self._longest
 
     def on_body(self, body: bytes) -> None:
         """Keep a chunk of the body."""
@@ -314,7 +318,7 @@ class Connection(asyncio.Protocol):
         _deliver(request, Reply(status, body, retry_after_s=retry_after_s))
 
     def _reset_message(self) -> None:
-        self._max_received = LONGEST_HEAD
+        self._max_received = self._longest_head
         self._body.clear()
         self._retry_after_s = 0.0
 

@@ -47,6 +47,10 @@ class EventOrder:
         #: The versions of deleted objects, the oldest first.
         self._gone: dict[str, int] = {}
 
+    def __len__(self) -> int:
+        """Return the number of remembered versions."""
+        return len(self._known) + len(self._gone)
+
     def listed(self, version: str) -> None:
         """Start again from a complete list of that version."""
         at = number(version)
@@ -297,7 +301,7 @@ def _read_page(body: bytes) -> _Page:
         raise NoResponse(f"the response is not a list of objects: {error}") from error
 
 
-def lines(chunks: Iterable[bytes]) -> Iterator[bytes]:
+def lines(chunks: Iterable[bytes], longest: int = LONGEST) -> Iterator[bytes]:
     """Split *chunks* at newlines; an unfinished last line shows a broken stream and is dropped.
 
     A line that is too long is yielded as far as it was received. It cannot be decoded, and is the
@@ -309,7 +313,7 @@ def lines(chunks: Iterable[bytes]) -> Iterator[bytes]:
         first, *rest = chunk.split(b"\n")
         parts.append(first)
         size += len(first)
-        if size > LONGEST:
+        if size > longest:
             yield b"".join(parts)
             return
         if not rest:

@@ -259,14 +259,14 @@ _STEPS[[*b"[{"]] = 1
 _STEPS[[*b"]}"]] = -1
 
 
-def cut_nesting(data: bytes, deepest: int = DEEPEST) -> bytes | None:
+def cut_nesting(data: bytes, deepest: int = DEEPEST, block_size: int = _BLOCK) -> bytes | None:
     """Return JSON with `null` in place of parts deeper than *deepest*; None if there are none.
 
-    Invalid JSON remains invalid.
+    Invalid JSON remains invalid. *block_size* bytes are looked at in one step.
     """
     kept: list[bytes] = []
     done, is_deep = 0, False
-    for at in _crossings(data, deepest):
+    for at in _crossings(data, deepest, block_size):
         if is_deep:
             done = at + 1
         else:
@@ -277,13 +277,13 @@ def cut_nesting(data: bytes, deepest: int = DEEPEST) -> bytes | None:
     return b"".join((*kept, b"" if is_deep else data[done:]))
 
 
-def _crossings(data: bytes, deepest: int) -> Iterator[int]:
+def _crossings(data: bytes, deepest: int, block_size: int) -> Iterator[int]:
     """Yield the positions where brackets lead below *deepest* and, in turn, back again."""
     # Only strings contain backslashes. Without escaped quotes every quote begins or ends a string.
     characters = np.frombuffer(data.replace(rb"\\", b"  ").replace(rb"\"", b"  "), dtype=np.uint8)
     depth, is_quoted = 0, False
-    for begin in range(0, len(characters), _BLOCK):
-        block = characters[begin : begin + _BLOCK]
+    for begin in range(0, len(characters), block_size):
+        block = characters[begin : begin + block_size]
         quoted = np.logical_xor.accumulate(block == _QUOTE) ^ is_quoted
         steps = np.where(quoted, 0, _STEPS[block])
         depths = np.cumsum(steps, dtype=np.int64) + depth

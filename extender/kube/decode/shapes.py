@@ -189,6 +189,10 @@ class Shapes:
         self._weight = 0
         self._cut: dict[Hashable, Shape] = {}
 
+    def __len__(self) -> int:
+        """Return the number of cached specs; several of them may share a shape."""
+        return len(self._by_key) + len(self._cut)
+
     def of(self, pod: RawPod, *, ours: bool, waits: bool = False) -> tuple[Shape, str]:
         """Return the shape of *pod*, and a phrase with what of it is not read, usually empty.
 

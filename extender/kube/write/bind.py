@@ -145,6 +145,11 @@ class ApiBinder:
         self._is_start_scheduled = False
         self._limited_log = RateLimitedLog(log)
 
+    @property
+    def in_flight(self) -> int:
+        """The number of bindings that occupy a slot of the limiter."""
+        return self._limiter.in_flight
+
     def bind(self, orders: Sequence[BindOrder], on_outcome: OnOutcome, until: float) -> None:
         """Queue *orders* in the limiter; *on_outcome* is called for each in the event loop."""
         term = self._fencing.current()

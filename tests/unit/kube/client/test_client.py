@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import threading
+import time
 import traceback
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
@@ -11,7 +12,7 @@ import pytest
 
 from extender.errors import ApiError, InvalidInput, NoResponse, NotFound, NotLeader
 from extender.kube import client
-from extender.kube.client import ApiClient, FencedClient
+from extender.kube.client import TOKEN_AGE_S, ApiClient, FencedClient
 from extender.kube.config import ApiServer
 from extender.leader.fencing import Term
 
@@ -66,8 +67,11 @@ def echo() -> Iterator[Echo]:
         thread.join()
 
 
-def access(echo: Echo, *, reload: Any = None, **rest: Any) -> ApiClient:
-    return ApiClient(ApiServer(host="127.0.0.1", port=echo.server_port, **rest), reload=reload)
+def access(
+    echo: Echo, *, reload: Any = None, token_age_s: float = TOKEN_AGE_S, **rest: Any
+) -> ApiClient:
+    server = ApiServer(host="127.0.0.1", port=echo.server_port, **rest)
+    return ApiClient(server, reload=reload, token_age_s=token_age_s)
 
 
 def ask(echo: Echo, *arguments: Any, **rest: Any) -> dict[str, Any]:
@@ -148,31 +152,31 @@ def test_a_port_without_a_listener_is_unreachable() -> None:
         ApiClient(ApiServer(host="127.0.0.1", port=port)).request("GET", "/x")
 
 
-def test_the_old_token_is_used_until_the_new_one_is_read(
-    echo: Echo, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    tokens = iter(["first", "second"])
-    may_read = threading.Semaphore(1)
+def test_the_old_token_is_used_until_the_new_one_is_read(echo: Echo) -> None:
+    tokens = ["second", "first"]
+    may_read = threading.Event()
+    may_read.set()
 
     def token() -> str:
-        assert may_read.acquire(timeout=5)
-        return next(tokens)
+        assert may_read.wait(5)
+        return tokens.pop() if len(tokens) > 1 else tokens[0]
 
-    made = access(echo, token=token)
-    monkeypatch.setattr(client, "TOKEN_AGE_S", -1.0)
+    made = access(echo, token=token, token_age_s=-1.0)
+    may_read.clear()
 
     assert made.authorization() == "first"
+    assert made.authorization() == "first"
 
-    may_read.release()
-    with made._refreshing:  # until the reader has stored it
-        monkeypatch.setattr(client, "TOKEN_AGE_S", 60.0)
+    may_read.set()
+    until = time.monotonic() + 5
+    while made.authorization() == "first":
+        assert time.monotonic() < until
+        time.sleep(0.001)
 
     assert made.authorization() == "second"
 
 
-def test_a_token_that_cannot_be_read_leaves_the_old_one(
-    echo: Echo, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_token_that_cannot_be_read_leaves_the_old_one(echo: Echo) -> None:
     tried = threading.Event()
 
     def token() -> str:
@@ -182,9 +186,8 @@ def test_a_token_that_cannot_be_read_leaves_the_old_one(
         return "first"
 
     made_once: list[int] = []
-    made = access(echo, token=token)
+    made = access(echo, token=token, token_age_s=-1.0)
     made_once.append(1)
-    monkeypatch.setattr(client, "TOKEN_AGE_S", -1.0)
     made.authorization()
 
     assert tried.wait(5)

@@ -10,7 +10,6 @@ from contextlib import asynccontextmanager
 import pytest
 import uvloop
 
-from extender.kube import connection as connection_module
 from extender.kube.connection import NO_RESPONSE, NOT_SENT, Connection, PipelinedRequest, Reply
 from tests.api_server import VirtualLoop, play
 
@@ -26,6 +25,8 @@ class Peer:
         self.changed = asyncio.Condition()
         self.may_connect = asyncio.Event()
         self.may_connect.set()
+        #: Replaces the next attempt to connect.
+        self.connect_once: Callable[[asyncio.Protocol], None] | None = None
         self.port = 0
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -48,16 +49,23 @@ class Peer:
 
     async def connect(self, protocol: asyncio.Protocol) -> None:
         await self.may_connect.wait()
+        once, self.connect_once = self.connect_once, None
+        if once is not None:
+            once(protocol)
+            return
         loop = asyncio.get_running_loop()
         await loop.create_connection(lambda: protocol, "127.0.0.1", self.port)
 
 
 @asynccontextmanager
-async def connected_peer(silence_s: float = 5.0) -> AsyncIterator[tuple[Peer, Connection]]:
+async def connected_peer(
+    silence_s: float = 5.0, **limits: int
+) -> AsyncIterator[tuple[Peer, Connection]]:
     peer = Peer()
     listener = await asyncio.start_server(peer.serve, "127.0.0.1", 0)
     peer.port = listener.sockets[0].getsockname()[1]
-    connection = Connection(asyncio.get_running_loop(), peer.connect, silence_s=silence_s)
+    loop = asyncio.get_running_loop()
+    connection = Connection(loop, peer.connect, silence_s=silence_s, **limits)
     try:
         yield peer, connection
     finally:
@@ -358,8 +366,7 @@ def test_a_connection_lost_before_it_is_reported_as_open_leaves_no_request_waiti
         async with connected_peer() as (peer, connection):
             collector = ReplyCollector()
 
-            async def reset(protocol: asyncio.Protocol) -> None:
-                connection._connect = peer.connect
+            def reset(protocol: asyncio.Protocol) -> None:
                 protocol.connection_made(_DiscardingTransport())
                 protocol.connection_lost(ConnectionResetError())
 
@@ -367,7 +374,7 @@ def test_a_connection_lost_before_it_is_reported_as_open_leaves_no_request_waiti
                 collector.replies.append(("a", reply))
                 connection.send([collector.request("b")])
 
-            connection._connect = reset
+            peer.connect_once = reset
             connection.send([PipelinedRequest(b"a;", again)])
             async with asyncio.timeout(5):
                 assert await collector.has(2) == [("a", NO_RESPONSE), ("b", NOT_SENT)]
@@ -391,14 +398,10 @@ def test_a_connection_lost_before_it_is_reported_as_open_leaves_no_request_waiti
     ],
     ids=["header", "headers", "informational", "body", "line of a chunk"],
 )
-def test_an_endless_response_closes_the_connection(
-    begin: bytes, more: bytes, monkeypatch: pytest.MonkeyPatch
-):
-    monkeypatch.setattr(connection_module, "LONGEST", 4000)
-    monkeypatch.setattr(connection_module, "LONGEST_HEAD", 2000)
-
+def test_an_endless_response_closes_the_connection(begin: bytes, more: bytes):
     async def scene() -> None:
-        async with connected_peer(silence_s=60.0) as (peer, connection):
+        limits = {"longest_head": 2000, "longest": 4000}
+        async with connected_peer(silence_s=60.0, **limits) as (peer, connection):
             collector = ReplyCollector()
             connection.send([collector.request("a")])
             await peer.has_received(b"a;")

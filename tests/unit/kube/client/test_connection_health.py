@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import time
-from types import SimpleNamespace
 
 from extender.kube.connection import (
     MAX_CHECK_AFTER_S,
-    NO_RESPONSE,
     NOT_SENT,
     Connection,
     ConnectionHealth,
@@ -17,12 +15,11 @@ from extender.kube.connection import (
 )
 from extender.kube.write import bind
 from extender.kube.write.bind import ApiBinder
-from extender.sim.clock import VirtualClock
-from tests.api_server import NEVER, connected, loopback_server, play
+from tests.api_server import NEVER, VirtualLoop, connected, loopback_server, play
 from tests.unit.kube.write.test_bind import order, outcomes
 
 FOR_EVER_S = 60.0
-ANSWERED = Reply(200)
+ANSWERED = b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n"
 
 
 def test_a_bind_lost_on_its_way_is_noticed_and_sent_again_soon():
@@ -73,53 +70,70 @@ class SilentConnection:
         self.aborted += 1
 
 
-class AnsweringConnection:
-    """A connection that answers each request as a test wants."""
+class AnsweringTransport(asyncio.Transport):
+    """Answers each write with the same bytes, or breaks off if there are none."""
 
-    def __init__(self, reply: Reply) -> None:
-        self.reply = reply
+    def __init__(self, protocol: asyncio.Protocol, answer: bytes) -> None:
+        super().__init__()
+        self._protocol = protocol
+        self._answer = answer
 
-    def send(self, exchanges: tuple[PipelinedRequest, ...]) -> None:
-        for exchange in exchanges:
-            exchange.done(self.reply)
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        loop = asyncio.get_running_loop()
+        if self._answer:
+            loop.call_soon(self._protocol.data_received, self._answer)
+        else:
+            loop.call_soon(self._protocol.connection_lost, ConnectionResetError())
+
+    def is_closing(self) -> bool:
+        return False
+
+    def abort(self) -> None:
+        """Nothing is open."""
 
 
-def connection_health(clock: VirtualClock, reply: Reply = ANSWERED) -> ConnectionHealth:
-    loop = SimpleNamespace(time=clock.monotonic)
-    health = ConnectionHealth(loop, None, lambda: b"", silence_s=5.0)  # type: ignore[arg-type]
-    health._connection = AnsweringConnection(reply)  # type: ignore[assignment]
-    return health
+def connection_health(answer: bytes | None = ANSWERED) -> ConnectionHealth:
+    """Return one whose own connection is answered, breaks off, or with None does not open."""
+
+    async def connect(protocol: asyncio.Protocol) -> None:
+        if answer is None:
+            raise ConnectionRefusedError
+        protocol.connection_made(AnsweringTransport(protocol, answer))
+
+    return ConnectionHealth(asyncio.get_running_loop(), connect, lambda: b"x", silence_s=5.0)
 
 
-def check(health: ConnectionHealth, silent: SilentConnection) -> None:
-    health.check(silent)  # type: ignore[arg-type]
+async def check(health: ConnectionHealth, *silent: SilentConnection) -> None:
+    for each in silent:
+        health.check(each)  # type: ignore[arg-type]
+    await asyncio.sleep(1)  # of virtual time: the answer is there
 
 
 def test_only_a_connection_that_is_silent_alone_is_aborted():
-    silent = SilentConnection()
-    check(connection_health(VirtualClock()), silent)
-    assert silent.aborted == 1
+    async def scene() -> None:
+        for answer, aborted in ((ANSWERED, 1), (b"", 0), (None, 0)):
+            silent = SilentConnection()
+            await check(connection_health(answer), silent)
+            assert silent.aborted == aborted
 
-    for reply in (NO_RESPONSE, NOT_SENT):
-        stays = SilentConnection()
-        check(connection_health(VirtualClock(), reply), stays)
-        assert not stays.aborted
+    play(scene(), VirtualLoop)
 
 
 def test_repeated_health_checks_wait_longer_but_less_than_the_silence_limit():
-    clock = VirtualClock()
-    health = connection_health(clock)
-    assert health.check_after_s == 2.0
-    check(health, SilentConnection())
-    check(health, SilentConnection())  # fell silent together with it
-    assert health.check_after_s == 4.0
-    for _ in range(3):
-        clock.advance(10)
-        check(health, SilentConnection())
-        assert health.check_after_s == MAX_CHECK_AFTER_S < 5.0
-    clock.advance(61)
+    async def scene() -> None:
+        health = connection_health()
+        assert health.check_after_s == 2.0
+        await check(health, SilentConnection(), SilentConnection())  # they fell silent together
+        assert health.check_after_s == 4.0
+        for _ in range(3):
+            await asyncio.sleep(10)
+            await check(health, SilentConnection())
+            assert health.check_after_s == MAX_CHECK_AFTER_S < 5.0
+        await asyncio.sleep(61)
 
-    assert health.check_after_s == 2.0
+        assert health.check_after_s == 2.0
+
+    play(scene(), VirtualLoop)
 
 
 def test_a_connection_that_does_not_open_is_aborted_if_others_open():

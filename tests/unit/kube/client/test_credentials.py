@@ -148,12 +148,12 @@ def test_without_memory_files_a_key_is_in_a_file_only_while_it_is_read(
     monkeypatch.delattr(os, "memfd_create", raising=False)
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "tmp"))
     (tmp_path / "tmp").mkdir()
-    seen: list[int] = []
-    kept = config._keep
-    monkeypatch.setattr(config, "_keep", lambda *a: seen.append(1) or kept(*a))
+    made: list[Any] = []
+    make = tempfile.NamedTemporaryFile
+    monkeypatch.setattr(tempfile, "NamedTemporaryFile", lambda: made.append(make()) or made[-1])
 
     endpoint = config.read(write(tmp_path / "k", KEYS, server="https://api", **CHECKED))
 
     assert endpoint.tls is not None
-    assert len(seen) == 3
+    assert len(made) == 3
     assert os.listdir(tmp_path / "tmp") == []

@@ -12,6 +12,7 @@ import yaml
 
 from extender.errors import InvalidInput
 from extender.kube import config
+from extender.tls.issue import Authority
 
 # The client reads these once, when it is imported.
 SERVICE_ACCOUNT = "kubernetes.config.incluster_config"
@@ -130,9 +131,11 @@ def test_in_a_pod_its_service_account_is_used(
         config.read()  # the certificate authority in the file is invalid; the rest was found
 
 
-def _pretend_to_be_a_pod(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def _pretend_to_be_a_pod(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, authority: bytes = b"no certificate"
+) -> None:
     (folder / "token").write_text("pod-token")
-    (folder / "ca.crt").write_text("no certificate")
+    (folder / "ca.crt").write_bytes(authority)
     monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "10.0.0.1")
     monkeypatch.setenv("KUBERNETES_SERVICE_PORT", "443")
     monkeypatch.setattr(f"{SERVICE_ACCOUNT}.SERVICE_TOKEN_FILENAME", str(folder / "token"))
@@ -216,8 +219,7 @@ def test_a_line_break_at_the_end_of_a_token_is_not_part_of_it(tmp_path: Path) ->
 def test_a_service_account_token_with_a_line_break_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    _pretend_to_be_a_pod(tmp_path, monkeypatch)
-    monkeypatch.setattr("extender.kube.config._tls", lambda *_: None)
+    _pretend_to_be_a_pod(tmp_path, monkeypatch, Authority.new("our CA", 9).pair.certificate)
     (tmp_path / "token").write_text("pod-\ntoken\n")
 
     with pytest.raises(InvalidInput, match="a line break"):
@@ -227,8 +229,7 @@ def test_a_service_account_token_with_a_line_break_is_refused(
 def test_a_service_account_token_that_is_not_text_is_refused_at_start_and_later(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    _pretend_to_be_a_pod(tmp_path, monkeypatch)
-    monkeypatch.setattr("extender.kube.config._tls", lambda *_: None)
+    _pretend_to_be_a_pod(tmp_path, monkeypatch, Authority.new("our CA", 9).pair.certificate)
     endpoint = config.read()
     (tmp_path / "token").write_bytes(b"\xff\xfe")
 

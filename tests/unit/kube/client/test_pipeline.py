@@ -43,10 +43,14 @@ def test_an_ipv6_host_stands_in_brackets():
 
 def test_a_token_that_was_renewed_is_used_from_the_next_request():
     loop = asyncio.new_event_loop()
-    access = ApiClient(ApiServer(host="api", port=1, token=lambda: "Bearer old"))
+    old, new = (
+        ApiServer(host="api", port=1, token=lambda token=token: f"Bearer {token}")
+        for token in ("old", "new")
+    )
+    access = ApiClient(old, reload=lambda: new)
     pipeline = Pipeline(access, loop)
     before = pipeline.frame(b"GET", "/")
-    access._authorization = "Bearer new"
+    access.renew()
     after = pipeline.frame(b"GET", "/")
     loop.close()
 
@@ -79,10 +83,10 @@ def test_an_unreachable_server_is_logged_once_and_its_return_too(caplog):
 
     async def scene() -> None:
         async with loopback_server() as server, connected(server, size=1) as pipeline:
-            port, pipeline._client.port = server.port, 1
+            server.access.port = 1
             for _ in range(2):
                 assert await reply_of(pipeline) == NOT_SENT
-            pipeline._client.port = port
+            server.access.port = server.port
             await reply_of(pipeline)
 
     play(scene())

@@ -7,7 +7,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 import pytest
 
@@ -29,6 +29,7 @@ class Peer:
     def __init__(self, responses: Sequence[Response]) -> None:
         self._responses = iter(responses)
         self._is_over = False
+        self._lines: list[socket.socket] = []
         self.connections = 0
         self.listener = socket.create_server(("127.0.0.1", 0))
         self.port = self.listener.getsockname()[1]
@@ -42,6 +43,7 @@ class Peer:
                 line.close()
                 return
             self.connections += 1
+            self._lines.append(line)
             thread = threading.Thread(target=self._serve, args=(line,))
             self.threads.append(thread)
             thread.start()
@@ -58,6 +60,9 @@ class Peer:
     def close(self) -> None:
         self._is_over = True
         socket.create_connection(("127.0.0.1", self.port)).close()
+        for line in self._lines:
+            with suppress(OSError):  # its thread has closed it
+                line.shutdown(socket.SHUT_RDWR)
         for thread in self.threads:
             thread.join()
         self.listener.close()
@@ -70,7 +75,6 @@ def client_of(*responses: Response) -> Iterator[tuple[ApiClient, Peer]]:
     try:
         yield access, peer
     finally:
-        access._pool.close()
         peer.close()
 
 

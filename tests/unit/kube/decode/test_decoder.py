@@ -2,13 +2,15 @@ from __future__ import annotations
 
 import json
 import logging
+from functools import partial
 from typing import Any
 
 import pytest
 
 from extender.cache.changes import Delete, Kind, SeenPod, Upsert, key_of, kind_of
 from extender.kube.decode import resources
-from extender.kube.decode.decoder import WatchLine
+from extender.kube.decode.decoder import ObjectDecoder, WatchLine
+from extender.kube.decode.podgroups import RawGroup, unreadable_group
 from extender.model.gang import VOLCANO, PodGroup
 from extender.model.queue import Queue
 from tests import objects
@@ -193,12 +195,12 @@ def test_an_unusable_object_is_skipped_and_logged(
     assert "an object cannot be read" in caplog.text
 
 
-def test_a_bug_in_decoding_affects_one_object_only(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_bug_in_decoding_affects_one_object_only() -> None:
     def fail(raw: object) -> Any:
         raise RuntimeError("bug")
 
-    codec = resources.groups(VOLCANO)
-    monkeypatch.setattr(codec, "_read", fail)
+    placeholder = partial(unreadable_group, dialect=VOLCANO)
+    codec = ObjectDecoder(Kind.GROUP, RawGroup, fail, placeholder=placeholder, dialect=VOLCANO)
     read = line(codec, "ADDED", objects.pod_group("train"))
 
     assert isinstance(read.change, Upsert)

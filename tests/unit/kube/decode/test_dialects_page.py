@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -29,11 +30,21 @@ def made_from(template: dict[str, Any], **meta: Any) -> Membership:
     return membership.membership_of(pods.pod(json.dumps(pod).encode()))
 
 
+def assert_groups_are_named_by(keys: Sequence[str]) -> None:
+    """Assert that each of *keys* names the group of a pod if no earlier one does."""
+    for kind in ("annotations", "labels"):
+        for first in range(len(keys)):
+            written = {key: f"g{number}" for number, key in enumerate(keys) if number >= first}
+            assert made_from({"metadata": {kind: written}}).key == f"a/g{first}"
+
+
 def test_the_page_lists_the_keys_we_read_in_order() -> None:
     table = PAGE[PAGE.index("| key | who writes it |") : PAGE.index("The group is the PodGroup")]
 
-    assert tuple(re.findall(r"^ +\| `([^`]+)`", table, re.MULTILINE)) == membership._GROUP_KEYS
-    assert all(key in PAGE for key in membership._SIZE_KEYS)
+    keys = re.findall(r"^ +\| `([^`]+)`", table, re.MULTILINE)
+    assert len(keys) == 5
+    assert_groups_are_named_by(keys)
+    assert all(key in PAGE for key in names_of(RawPodAnnotations) if re.search("/.*min-", key))
 
 
 def test_the_page_lists_the_size_limits_of_the_code() -> None:

@@ -2,10 +2,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-import pytest
 from hypothesis import given, strategies as st
 
-from extender.kube import list_watch
 from extender.kube.list_watch import lines
 
 
@@ -25,10 +23,7 @@ def test_empty_lines_are_skipped() -> None:
     assert list(lines([b"\n\none\n", b"\n", b""])) == [b"one"]
 
 
-def test_an_endless_line_is_cut_and_ends_the_stream(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(list_watch, "LONGEST", 10)
+def test_an_endless_line_is_cut_and_ends_the_stream() -> None:
     consumed: list[bytes] = []
 
     def chunks() -> Iterator[bytes]:
@@ -36,14 +31,14 @@ def test_an_endless_line_is_cut_and_ends_the_stream(
             consumed.append(chunk)
             yield chunk
 
-    assert list(lines(chunks())) == [b"one", b"t" + b"wo" * 5]
+    assert list(lines(chunks(), longest=10)) == [b"one", b"t" + b"wo" * 5]
     assert len(consumed) == 6, "nothing more is read"
 
 
-def test_many_short_lines_are_not_taken_for_a_long_line(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(list_watch, "LONGEST", 10)
+def test_many_short_lines_are_not_taken_for_a_long_line() -> None:
+    chunks = [b"one\ntw", b"o\nthr", b"ee\n"] * 10
 
-    assert list(lines([b"one\ntw", b"o\nthr", b"ee\n"] * 10)) == [b"one", b"two", b"three"] * 10
+    assert list(lines(chunks, longest=10)) == [b"one", b"two", b"three"] * 10
 
 
 @given(st.lists(st.binary(min_size=1).filter(lambda line: b"\n" not in line)), st.data())

@@ -3,10 +3,9 @@ from __future__ import annotations
 import threading
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import partial
 from math import inf
 from random import Random
 from typing import Any
@@ -14,6 +13,7 @@ from typing import Any
 import pytest
 from urllib3.exceptions import ReadTimeoutError
 
+from extender.cache.changes import Change, Delete, Item, Kind, Upsert, kind_of
 from extender.cache.cluster import Cluster
 from extender.cache.freshness import STALE_S, Freshness
 from extender.clock import SystemClock
@@ -26,6 +26,7 @@ from extender.kube.decode.resources import resources
 from extender.kube.reflector import LIMITS, Watch, WatchLimits
 from extender.model.gang import GangKey
 from extender.model.pod import PodUid
+from extender.ports import Clock
 from tests import objects
 from tests.unit.kube.watched_api import (
     BUILT_IN,
@@ -46,11 +47,34 @@ FAST = WatchLimits(absent_s=0.02, pause=Backoff(0.01, 0.02))
 PATIENT = replace(FAST, opening_s=1000.0, silence_s=1000.0)
 
 
+class RecordingCluster(Cluster):
+    """A cache that records the kinds and dialects of which it received an object."""
+
+    def __init__(self, clock: Clock) -> None:
+        super().__init__(clock)
+        self.received: set[tuple[Kind, str]] = set()
+
+    def apply(self, change: Change) -> None:
+        super().apply(change)
+        if isinstance(change, Upsert):
+            self.received.add((kind_of(change.item), change.dialect))
+
+    def replace(
+        self, kind: Kind, objects: Iterable[Item | Delete], dialect: str | None = None
+    ) -> None:
+        def recorded() -> Iterator[Item | Delete]:
+            for each in objects:
+                yield each
+                self.received.add((kind, dialect or ""))
+
+        super().replace(kind, recorded(), dialect)
+
+
 class Watched:
     """A cache fed from a `WatchedApi`, and a way to wait for its changes."""
 
     def __init__(self, api: WatchedApi, **rest: Any) -> None:
-        self.cluster = Cluster(SystemClock())
+        self.cluster = RecordingCluster(SystemClock())
         self.cluster.freshness = rest.pop("freshness", self.cluster.freshness)
         access = rest.pop("access", None) or api.access()
         rest.setdefault("limits", FAST)
@@ -676,8 +700,8 @@ def test_watches_that_fall_silent_without_closing_are_restarted(api: WatchedApi)
             meanwhile = {"name": "meanwhile", "namespace": "a", "uid": "uid-meanwhile"}
             api.put(resource.path, {"metadata": meanwhile})
         for resource in EVERYTHING:
-            keys = watched.cluster._stores[resource.decoder.kind].keys
-            watched.until(partial(keys, resource.decoder.dialect))
+            kind_and_dialect = resource.decoder.kind, resource.decoder.dialect
+            watched.until(lambda key=kind_and_dialect: key in watched.cluster.received)
 
         assert watched.cluster.readiness() == []
 

@@ -6,6 +6,7 @@ import asyncio
 import threading
 import time
 from collections.abc import Awaitable, Callable
+from typing import Any
 
 import pytest
 import uvloop
@@ -401,10 +402,10 @@ def test_the_limiter_releases_binds_that_time_out_or_are_no_longer_awaited():
             server.add_pod(each.name)
         results = await outcomes(binder, *stuck, within_s=0.6)
         assert set(results) == {bind.UNKNOWN, bind.TIMED_OUT}
-        assert binder._limiter.in_flight == 0
+        assert binder.in_flight == 0
 
         assert await outcomes(binder, order("next-0"), order("next-1")) == [bind.BOUND] * 2
-        assert binder._limiter.in_flight == 0
+        assert binder.in_flight == 0
 
     run(story, silence_s=1.0, new_loop=VirtualLoop)
 
@@ -473,7 +474,7 @@ def test_gangs_are_bound_after_a_server_stall_longer_than_the_silence_limit():
 
         assert await asyncio.gather(*waiting) == [[bind.BOUND] * 20] * 10
         assert all(server.node_of(each.name) for gang in gangs for each in gang)
-        assert binder._limiter.in_flight == 0
+        assert binder.in_flight == 0
 
     run(story, silence_s=0.3, new_loop=VirtualLoop)
 
@@ -503,41 +504,44 @@ def test_a_bind_annotates_the_pod_with_the_queue_that_admitted_it():
     play(scene())
 
 
+class UnconnectedLoop(VirtualLoop):
+    """An event loop that opens connections once `is_up` is set."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.is_up = asyncio.Event()
+
+    async def create_connection(self, *arguments: Any, **rest: Any) -> Any:
+        await self.is_up.wait()
+        return await super().create_connection(*arguments, **rest)
+
+
 def test_a_bind_that_never_got_a_connection_has_certainly_failed():
     async def scene() -> None:
         async with loopback_server() as server, connected(server, size=1) as pipeline:
-            (connection,) = pipeline._connections
-            connect, is_up = connection._connect, asyncio.Event()
-
-            async def late(protocol: asyncio.Protocol) -> None:
-                await is_up.wait()
-                await connect(protocol)
-
-            connection._connect = late
-            binder = ApiBinder(pipeline)
+            binder = ApiBinder(pipeline, now=loop.time)
             for name in ("w-0", "w-1"):
                 server.add_pod(name)
 
             assert await outcomes(binder, order("w-0"), within_s=0.1) == [bind.TIMED_OUT]
-            is_up.set()
+            loop.is_up.set()
             assert await outcomes(binder, order("w-1")) == [bind.BOUND]
             assert server.node_of("w-0") == ""
 
-    play(scene())
+    loop = UnconnectedLoop()
+    play(scene(), lambda: loop)
 
 
 def test_an_informational_response_does_not_shift_the_outcomes_of_other_pods():
     async def story(server: LoopbackServer, binder: ApiBinder) -> None:
         server.add_pod("w-0")
         server.add_pod("w-1", node="n-2")
-        answer = server._answer
 
         def hint_first(request: Request) -> tuple[int, object]:
-            (writer,) = server._writers
-            writer.write(b"HTTP/1.1 103 Early Hints\r\nlink: x\r\n\r\n")
-            return answer(request)
+            server.send_raw(b"HTTP/1.1 103 Early Hints\r\nlink: x\r\n\r\n")
+            return server.answer(request)
 
-        server._answer = hint_first
+        server.respond = hint_first
         gang = [order("w-0"), order("w-1")]
         assert await outcomes(binder, *gang) == [bind.BOUND, bind.ELSEWHERE]
 
@@ -549,14 +553,14 @@ def test_an_informational_response_does_not_shift_the_outcomes_of_other_pods():
 def test_an_unexpected_success_or_redirect_is_not_taken_as_a_refusal(status, took_effect, caplog):
     async def story(server: LoopbackServer, binder: ApiBinder) -> None:
         server.add_pod("w-0")
-        answer, unexpected = server._answer, [status]
+        unexpected = [status]
 
         def answer_unexpectedly(request: Request) -> tuple[int, object]:
             if request.method != "POST" or not unexpected:
-                return answer(request)
-            return unexpected.pop(), answer(request) if took_effect else {}
+                return server.answer(request)
+            return unexpected.pop(), server.answer(request) if took_effect else {}
 
-        server._answer = answer_unexpectedly
+        server.respond = answer_unexpectedly
         assert await outcomes(binder, order("w-0")) == [bind.BOUND]
         assert len(server.asked("POST")) == (1 if took_effect else 2)
 
@@ -606,11 +610,11 @@ def test_a_response_that_is_no_node_list_is_requested_again(said):
 
 def answer_once(server: LoopbackServer, method: str, said: object) -> None:
     """Answer the first request of *method* with status 200 and the body *said*."""
-    answer, unexpected = server._answer, [said]
+    unexpected = [said]
 
     def answer_first(request: Request) -> tuple[int, object]:
         if request.method == method and unexpected:
             return 200, unexpected.pop()
-        return answer(request)
+        return server.answer(request)
 
-    server._answer = answer_first
+    server.respond = answer_first

@@ -15,6 +15,7 @@ from extender.metrics import Metrics
 from extender.model.gang import VOLCANO
 from extender.ports import EventRecord, ObjectReference
 from tests.builders import NOW
+from tests.series import value
 from tests.unit.kube.api_double import TERMINATING, Answer, ApiDouble
 
 EVENTS = "/api/v1/namespaces/a/events"
@@ -87,7 +88,7 @@ def test_events_about_one_object_are_rate_limited() -> None:
         writer.send(replace(NOTICE, reason=f"Reason{number}"))
 
     assert len(api.asked) == EVENT_BURST
-    assert metrics.status_writes.labels("Event", "dropped")._value.get() == EVENT_BURST * 2
+    assert value(metrics, "status_writes_total", kind="Event", outcome="dropped") == EVENT_BURST * 2
 
 
 def test_an_event_about_a_cluster_scoped_object_is_in_the_default_namespace() -> None:
@@ -109,7 +110,8 @@ def test_writing_an_event_does_not_block_and_a_refusal_does_not_end_the_thread()
     writer.finish()
 
     outcomes = [
-        metrics.status_writes.labels("Event", word)._value.get() for word in ("failed", "written")
+        value(metrics, "status_writes_total", kind="Event", outcome=word)
+        for word in ("failed", "written")
     ]
     assert outcomes == [1, 1]
 
@@ -126,7 +128,7 @@ def test_an_event_refused_by_a_terminating_namespace_is_counted_without_a_warnin
     writer.start()
     writer.finish()
 
-    assert metrics.status_writes.labels("Event", "gone")._value.get() == 1
+    assert value(metrics, "status_writes_total", kind="Event", outcome="gone") == 1
     assert caplog.records == []
 
 
@@ -140,7 +142,7 @@ def test_many_events_refused_for_one_reason_log_one_warning(
     writer.start()
     writer.finish()
 
-    assert metrics.status_writes.labels("Event", "failed")._value.get() == 100
+    assert value(metrics, "status_writes_total", kind="Event", outcome="failed") == 100
     assert [record.message for record in caplog.records] == ["event not written"]
 
 
@@ -168,4 +170,4 @@ def test_an_event_queued_in_an_ended_term_is_not_written_in_the_next() -> None:
     writer.finish()
 
     assert [asked.body["reason"] for asked in api.asked] == ["BehindInOrder"]
-    assert metrics.status_writes.labels("Event", "dropped")._value.get() == 1
+    assert value(metrics, "status_writes_total", kind="Event", outcome="dropped") == 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from concurrent.futures import CancelledError, Future
 from threading import Event
 from typing import Any, cast
@@ -126,8 +127,15 @@ def test_evictions_requested_while_stopping_are_cancelled_exactly_once(
     cancelled: list[Future[Any]],
 ) -> None:
     evictor = ApiEvictor(cast(ApiClient, ApiDouble({})))
-    evictor._workers.shutdown()
-    many = evictor.evict([ORDER] * 200)
+
+    class StoppingList(list[EvictOrder]):
+        """Stops the evictor while its orders are read."""
+
+        def __iter__(self) -> Iterator[EvictOrder]:
+            evictor.stop()
+            return super().__iter__()
+
+    many = evictor.evict(StoppingList([ORDER] * 200))
 
     assert all(each.cancelled() for each in many)
     assert len(cancelled) == len(many)

@@ -12,28 +12,29 @@ from extender.kube.write import bind
 from extender.kube.write.bind import ApiBinder
 from extender.kube.write.bind_limiter import MAX_LIMIT
 from extender.ports import BindOrder, Whose
-from tests.api_server import NEVER, LoopbackServer, connected, loopback_server, play
+from tests.api_server import NEVER, LoopbackServer, VirtualLoop, connected, loopback_server, play
 from tests.unit.kube.write.test_bind import order, outcomes
 
 Story = Callable[[LoopbackServer, ApiBinder], Awaitable[None]]
 EVERY_KIND = pytest.mark.parametrize("whose", list(Whose))
 
 
-def run(story: Story) -> None:
+def run(story: Story, *, size: int = 1) -> None:
     """Play *story* with a binder that knows no node but n-0."""
 
     async def scene() -> None:
-        async with loopback_server() as server, connected(server, size=1) as pipeline:
+        async with loopback_server() as server, connected(server, size=size) as pipeline:
             server.add_pod("w-0")
             binder = ApiBinder(
                 pipeline,
+                now=asyncio.get_running_loop().time,
                 chance=lambda: 0.0,
                 is_exempt=lambda pod: True,
                 knows_node=lambda name: name == "n-0",
             )
             await story(server, binder)
 
-    play(scene())
+    play(scene(), VirtualLoop)
 
 
 def bound_for(whose: Whose, node: str = "n-1") -> BindOrder:
@@ -122,20 +123,21 @@ def test_other_pods_of_the_gang_do_not_wait_for_the_node_read() -> None:
 def test_a_pod_whose_node_was_read_does_not_overtake_pods_that_wait_in_the_limiter() -> None:
     async def story(server: LoopbackServer, binder: ApiBinder) -> None:
         server.nodes.append("n-1")
-        binder._limiter._in_flight = MAX_LIMIT  # the limiter has no free place
+        server.held = {"POST"}
+        server.goes_on.clear()
+        crowd = [replace(order(f"c-{index}"), node="n-0") for index in range(MAX_LIMIT)]
         gang = [replace(order(f"g-{index}"), node="n-0") for index in range(2)]
-        for each in gang:
+        for each in (*crowd, *gang):
             server.add_pod(each.name)
+        before = asyncio.ensure_future(outcomes(binder, *crowd))  # takes all slots of the limiter
         waiting = asyncio.ensure_future(outcomes(binder, *gang))
         late = asyncio.ensure_future(outcomes(binder, bound_for(Whose.OURS)))
-        await server.has_heard(1)
-        while len(binder._limiter._batches) < 2:
-            await asyncio.sleep(0)
-        binder._limiter._in_flight = 0
-        binder._limiter.start_next()
+        await server.has_heard(MAX_LIMIT + 1)
+        await asyncio.sleep(0.1)  # of virtual time: the node is read
+        server.goes_on.set()
 
-        assert await late + await waiting == [bind.BOUND] * 3
+        assert await late + await waiting + await before == [bind.BOUND] * (3 + MAX_LIMIT)
         posts = [each.path.split("/")[6] for each in server.asked("POST")]
-        assert posts == ["g-0", "g-1", "w-0"]
+        assert posts[MAX_LIMIT:] == ["g-0", "g-1", "w-0"]
 
-    run(story)
+    run(story, size=MAX_LIMIT + 1)

@@ -224,7 +224,9 @@ def test_a_permanent_refusal_is_not_retried(status):
         await server.has_heard(2)
 
         assert server.requests[1].path.endswith("/w-1/status")
-        assert not waker._in_flight - {PodUid("uid-w-1")}
+        waker.wake([order("w-0")])  # nothing of it is in flight
+        await server.has_heard(3)
+        assert server.requests[2].path.endswith("/w-0/status")
 
     run(story)
 

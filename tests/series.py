@@ -1,0 +1,10 @@
+"""The values of series, as Prometheus scrapes them."""
+
+from __future__ import annotations
+
+from extender.metrics import Metrics
+
+
+def value(metrics: Metrics, series: str, **labels: str) -> float:
+    """Return the value of a series by its exported name; 0 before its first sample."""
+    return metrics.registry.get_sample_value(f"gang_extender_{series}", labels) or 0.0
