@@ -53,6 +53,11 @@ class BudgetGangs:
         #: The budgets that state how many pods must be up, by namespace.
         self._namespaces: dict[str, _NamespaceBudgets] = {}
 
+    @property
+    def namespaces(self) -> int:
+        """The number of namespaces with budgets that make gangs."""
+        return len(self._namespaces)
+
     def change(
         self, old: DisruptionBudget | None, new: DisruptionBudget | None
     ) -> AffectedPods | None:

@@ -279,6 +279,11 @@ class Cluster:
                 },
             )
 
+    @property
+    def stale_gangs(self) -> int:
+        """The number of gangs that the next snapshot rebuilds."""
+        return len(self._gangs.stale)
+
     def tidy(self) -> None:
         """Drop what is kept only for the next snapshot, while none is taken."""
         with self._lock:
@@ -458,7 +463,7 @@ class Cluster:
 
     def has_quotas(self, namespace: str) -> bool:
         """Return whether a ResourceQuota limits what may be created in *namespace*."""
-        return self._quotas_in.get(namespace, 0) > 0
+        return namespace in self._quotas_in
 
     def readiness(self) -> list[str]:
         """Return why the cache is not complete or not fresh; nothing when it is."""

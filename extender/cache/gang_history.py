@@ -131,8 +131,9 @@ class RejectedNodes:
     So one namespace cannot displace the pairs of another.
     """
 
-    def __init__(self, monotonic: Callable[[], float]) -> None:
+    def __init__(self, monotonic: Callable[[], float], max_pairs: int = MAX_PAIRS) -> None:
         self._monotonic = monotonic
+        self._max_pairs = max_pairs
         self._lock = threading.Lock()
         #: When each node expires, by namespace and gang.
         self._until: dict[str, dict[GangKey, dict[str, float]]] = {}
@@ -155,7 +156,7 @@ class RejectedNodes:
         with self._lock:
             known = self._until.get(_namespace(gang), {}).get(gang, {})
             self._keep(gang, {**known, **dict.fromkeys(nodes, until)})
-            while (excess := self._total - MAX_PAIRS) > 0:
+            while (excess := self._total - self._max_pairs) > 0:
                 self._lose(excess)
 
     def forget(self, gang: GangKey) -> None:

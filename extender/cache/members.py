@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections.abc import Collection
 from dataclasses import replace
 from typing import TypeVar
 
@@ -101,6 +102,16 @@ class GangMembers:
     def scheduled_in_role(self, role: str) -> int:
         """Return the number of scheduled members of one role."""
         return self._by_role.get(role, 0)
+
+    @property
+    def roles(self) -> Collection[str]:
+        """Return the roles of scheduled members."""
+        return self._by_role.keys()
+
+    @property
+    def started_queues(self) -> Collection[str]:
+        """Return the queues in which members were started."""
+        return self._started.keys()
 
     def in_order(self) -> tuple[PodUid, ...]:
         """Return the uids of the members, sorted."""

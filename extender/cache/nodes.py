@@ -12,7 +12,7 @@ a single numpy call, which no other Python thread can interrupt.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterable, Sequence
+from collections.abc import Callable, Collection, Container, Iterable, Sequence
 from itertools import count
 from typing import NamedTuple
 
@@ -64,6 +64,11 @@ class _SparseAmounts:
 
     def __init__(self) -> None:
         self._amounts: dict[str, dict[int, tuple[int, int, int]]] = {}
+
+    @property
+    def names(self) -> Collection[str]:
+        """The resources that have amounts."""
+        return self._amounts.keys()
 
     def add(self, slot: int, amounts: tuple[tuple[str, int], ...], steps: tuple[int, ...]) -> None:
         """Add *amounts*, multiplied by *steps*, as used, as releasing and as reserved."""
@@ -124,6 +129,21 @@ class NodeUsage:
         self._remembered = 0
         self._ports: dict[str, HostPorts] = {}
         self._order: _Order | None = None
+
+    @property
+    def rows(self) -> int:
+        """The number of rows that the arrays have, used or not."""
+        return len(self._arrays.used)
+
+    @property
+    def sparse_names(self) -> Collection[str]:
+        """The resources that pods request and no node offers."""
+        return self._sparse.names
+
+    @property
+    def cached_amounts(self) -> int:
+        """The number of amounts in the cached requests of pods."""
+        return sum(map(len, self._vectors))
 
     def put(self, node: Node) -> None:
         """Add a node or replace its state."""

@@ -23,7 +23,7 @@ holds the lock for microseconds. Single facts are read without the lock.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, KeysView, Mapping
+from collections.abc import Callable, Collection, Iterable, KeysView, Mapping
 from enum import IntEnum
 from math import inf
 from typing import NamedTuple, TypeVar
@@ -198,6 +198,11 @@ class ReservationTable:
     def bound_in_role(self, key: GangKey, role: str) -> int:
         """Return the number of members of one role that `bound_in` counts."""
         return self._bound_roles.get((key, role), 0)
+
+    @property
+    def bound_roles(self) -> Collection[tuple[GangKey, str]]:
+        """Return the gangs and roles of bound pods."""
+        return self._bound_roles.keys()
 
     def reserve(
         self,

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 from extender.cache.budget_gangs import BudgetGangs
 from extender.cache.changes import Delete, Kind, Upsert
+from extender.cache.members import GangMembers
 from extender.model.gang import GangKey
 from extender.model.pod import Requirement, Status
 from extender.model.snapshot import DisruptionBudget, ResourceQuota
-from tests.builders import GANG, NOW, cache, node, pod, pod_group, seen, uid
+from tests.builders import GANG, NOW, cache, member_of, node, pod, pod_group, seen, uid
 
 
 def test_a_node_that_is_deleted_before_its_pods_is_forgotten_with_the_last_pod() -> None:
@@ -25,7 +28,7 @@ def test_a_namespace_whose_last_quota_is_deleted_is_forgotten() -> None:
     made.apply(Upsert(ResourceQuota(namespace="a", name="q")))
     made.apply(Delete(Kind.QUOTA, "a/q"))
 
-    assert made._quotas_in == {}
+    assert not made.has_quotas("a")
 
 
 def test_a_namespace_whose_last_budget_is_deleted_is_forgotten() -> None:
@@ -35,18 +38,20 @@ def test_a_namespace_whose_last_budget_is_deleted_is_forgotten() -> None:
     budgets.change(None, budget)
     budgets.change(budget, None)
 
-    assert budgets._namespaces == {}
+    assert budgets.namespaces == 0
 
 
 def test_roles_that_a_gang_no_longer_has_are_forgotten() -> None:
-    made = cache(node("n"), pod_group())
-    for number in range(5):
-        scheduled = {"on": "n", "status": Status.RUNNING, "started_in": f"q{number}"}
-        made.apply(Upsert(seen("w-0", role=f"role-{number}", **scheduled)))
+    members = GangMembers()
+    states = [
+        pod("w-0", on="n", status=Status.RUNNING, role=f"role-{number}", started_in=f"q{number}")
+        for number in range(5)
+    ]
+    members.put(states[0], member_of())
+    for old, new in pairwise(states):
+        members.update(old, new)
 
-    members = made._pods.members(GANG)
-    assert members is not None
-    assert (members._by_role, members._started) == ({"role-4": 1}, {"q4": 1})
+    assert (set(members.roles), set(members.started_queues)) == ({"role-4"}, {"q4"})
     assert members.started_in == "q4"
 
 
@@ -61,9 +66,10 @@ def test_a_standby_forgets_gangs_that_were_created_and_deleted() -> None:
         made.apply(Delete(Kind.POD, uid(f"p-{number}")))
         made.tidy()
 
-    assert len(made._gangs.stale) <= 1_001
-    assert not made.reservations._steps
-    assert not made.reservations._touched
+    assert made.stale_gangs <= 1_001
+    left = made.reservations.changes()
+    assert not left.steps
+    assert not left.touched
     assert set(made.snapshot(NOW).gangs) == {GANG}
 
 

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -405,7 +406,7 @@ def test_scheduled_members_are_counted_by_role_without_reading_every_reservation
     assert made.scheduled_in_role(GANG, "worker") == 2
     inflight.release(uid("w-1"))
     assert made.scheduled_in_role(GANG, "worker") == 1
-    assert not inflight._bound_roles
+    assert not inflight.bound_roles
 
 
 def test_free_capacity_is_what_kube_scheduler_counts_as_free() -> None:
@@ -472,7 +473,9 @@ def test_listeners_may_read_the_cluster_and_take_snapshots() -> None:
     assert sizes == [1]
 
 
-def test_single_facts_can_be_read_while_a_snapshot_holds_the_lock() -> None:
+def test_single_facts_can_be_read_while_a_snapshot_is_made(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     made = cache(node("n"), pod_group(), seen("w-0"))
     answered = threading.Event()
 
@@ -488,10 +491,17 @@ def test_single_facts_can_be_read_while_a_snapshot_holds_the_lock() -> None:
         made.reservations.advance(uid("w-0"), Stage.FILTERED)
         answered.set()
 
-    with made._lock:  # as a long snapshot does
-        threading.Thread(target=ask, daemon=True).start()
+    by_gang = made.rejected_nodes.by_gang
 
+    def take_long() -> Mapping[GangKey, frozenset[str]]:
+        threading.Thread(target=ask, daemon=True).start()
         assert answered.wait(5)
+        return by_gang()
+
+    monkeypatch.setattr(made.rejected_nodes, "by_gang", take_long)
+    made.snapshot(NOW)
+
+    assert answered.is_set()
 
 
 def test_a_complete_list_replaces_all_objects_of_its_source() -> None:

@@ -6,10 +6,6 @@ from tests.builders import ONE_CPU, amounts, node
 from tests.strategies import examples
 
 
-def rows_kept(usage: NodeUsage) -> int:
-    return len(usage._arrays.used)
-
-
 def test_deleted_nodes_leave_no_rows() -> None:
     usage = NodeUsage()
     for number in range(1000):
@@ -20,7 +16,7 @@ def test_deleted_nodes_leave_no_rows() -> None:
         usage.reserve([(f"n{number}", ONE_CPU, -1)])
         usage.remove_pod(f"n{number}", ONE_CPU, releasing=False)
 
-    assert rows_kept(usage) == 64
+    assert usage.rows == 64
 
 
 def test_a_reused_row_is_empty() -> None:
@@ -165,5 +161,5 @@ def test_resource_names_that_disappear_leave_no_state() -> None:
         usage.reserve([("n", junk, 1)])
         usage.reserve([("n", junk, -1)])
 
-    assert not usage._sparse._amounts
-    assert sum(map(len, usage._vectors)) <= 250_000
+    assert not usage.sparse_names
+    assert usage.cached_amounts <= 250_000

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import pytest
+from functools import partial
 
 from extender.cache.changes import Delete, Kind, Upsert
 from extender.cache.gang_history import RejectedNodes
 from extender.model.gang import VOLCANO, GangKey
 from extender.sim.clock import VirtualClock
 from tests.builders import GANG, NOW, cache, node, pod_group, seen, uid
+from tests.steps import steps
 
 OTHER = GangKey("a/other")
 
@@ -27,25 +28,21 @@ def test_a_rejected_node_is_forgotten_after_a_while() -> None:
     assert rejected.by_gang() == {}
 
 
-def test_a_whole_gang_is_recorded_without_reading_all_others(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_whole_gang_is_recorded_without_reading_all_others() -> None:
     """It happens in the event loop: with some gangs of a thousand it took seconds each time."""
-    rejected, nodes = (
-        RejectedNodes(VirtualClock().monotonic),
-        [f"n{number}" for number in range(1000)],
-    )
-    looks: list[int] = []
-    expire = RejectedNodes._expire
-    monkeypatch.setattr(RejectedNodes, "_expire", lambda self: (looks.append(1), expire(self)))
-    rejected.note(OTHER, "n1", 30.0)
+    nodes = [f"n{number}" for number in range(1000)]
+    taken = []
+    for others in (1, 100):
+        rejected = RejectedNodes(VirtualClock().monotonic)
+        for number in range(others):
+            rejected.note(GangKey(f"a/other-{number}"), "n1", 30.0)
+        taken.append(steps(partial(rejected.note_all, GANG, nodes, 300.0)))
 
-    rejected.note_all(GANG, nodes, 300.0)
+        assert rejected.of(GANG) == set(nodes)
+        assert rejected.of(GangKey("a/other-0")) == {"n1"}
+        assert len(rejected.by_gang()) == others + 1
 
-    assert rejected.of(GANG) == set(nodes)
-    assert rejected.of(OTHER) == {"n1"}
-    assert not looks
-    assert rejected.by_gang() == {OTHER: {"n1"}, GANG: set(nodes)}
+    assert taken[0] == taken[1]
 
 
 class ComparedKey(str):
@@ -72,11 +69,9 @@ def test_a_gang_is_forgotten_without_reading_all_others() -> None:
     assert gone.times < 10
 
 
-def test_a_namespace_with_many_rejected_nodes_displaces_no_other(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr("extender.cache.gang_history.MAX_PAIRS", 100)
-    rejected, theirs = RejectedNodes(VirtualClock().monotonic), GangKey("b/victim")
+def test_a_namespace_with_many_rejected_nodes_displaces_no_other() -> None:
+    rejected = RejectedNodes(VirtualClock().monotonic, max_pairs=100)
+    theirs = GangKey("b/victim")
     rejected.note_all(theirs, [f"n{number}" for number in range(30)], 300.0)
     for number in range(200):
         rejected.note(GangKey(f"a/g{number}"), f"n{number}", 300.0)
@@ -89,22 +84,16 @@ def test_a_namespace_with_many_rejected_nodes_displaces_no_other(
     assert list(found) == [*(f"a/g{number}" for number in range(170, 200)), "a/large"]
 
 
-def test_one_gang_has_no_more_rejected_nodes_than_all_may_have(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr("extender.cache.gang_history.MAX_PAIRS", 100)
-    rejected = RejectedNodes(VirtualClock().monotonic)
+def test_one_gang_has_no_more_rejected_nodes_than_all_may_have() -> None:
+    rejected = RejectedNodes(VirtualClock().monotonic, max_pairs=100)
     rejected.note_all(GANG, [f"n{number}" for number in range(150)], 300.0)
 
     assert rejected.of(GANG) == {f"n{number}" for number in range(50, 150)}
 
 
-def test_released_and_expired_entries_leave_space_for_others(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr("extender.cache.gang_history.MAX_PAIRS", 2)
+def test_released_and_expired_entries_leave_space_for_others() -> None:
     clock = VirtualClock()
-    rejected = RejectedNodes(clock.monotonic)
+    rejected = RejectedNodes(clock.monotonic, max_pairs=2)
     rejected.note(GANG, "n1", 30.0)
     rejected.note(OTHER, "n1", 300.0)
     rejected.forget(OTHER)
