@@ -15,6 +15,8 @@ MOST = 4096
 class Memo(dict[object, tuple[object, Any]]):
     """A bounded cache with the lifetime of its owner."""
 
+    most = MOST
+
     def recall(self, key: object, compute: Callable[[], T], about: object = None) -> T:
         """Return the result for *key*, computed again only when *about* is another object."""
         cached = self.get(key)
@@ -25,9 +27,9 @@ class Memo(dict[object, tuple[object, Any]]):
 
     def keep(self, key: object, result: T, about: object = None) -> T:
         """Store *result* and return it."""
-        if len(self) >= MOST:
+        if len(self) >= self.most:
             # Copy the keys in one step and remove them one by one: another thread may do the same.
-            for old in list(self)[: MOST // 2]:
+            for old in list(self)[: self.most // 2]:
                 self.pop(old, None)
         self[key] = (about, result)
         return result

@@ -77,6 +77,11 @@ class ArrivingGangs:
         #: Until when nodes are not checked again for a gang that did not fit as a whole.
         self._full_until: dict[GangKey, float] = {}
 
+    @property
+    def backoffs(self) -> int:
+        """The number of gangs and namespaces for which nothing is reserved for a while."""
+        return len(self._full_until) + len(self._distrusted)
+
     def on_incomplete(self, listener: Callable[[GangKey], None]) -> None:
         """Call *listener* when no further member of a gang came in time."""
         self._listeners.append(listener)

@@ -50,6 +50,10 @@ class FilterResults:
         #: The sequence number of the last refusal of each pod.
         self._refused: dict[PodUid, int] = {}
 
+    def __len__(self) -> int:
+        """Return the number of admitted pods that are remembered as filter saw them."""
+        return len(self._filtered)
+
     def passed(self, pod: Pod, membership: Membership) -> None:
         """Record that filter admitted *pod*."""
         self._refused.pop(pod.uid, None)

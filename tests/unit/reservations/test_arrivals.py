@@ -93,7 +93,7 @@ def test_full_nodes_are_not_checked_for_every_member_of_a_gang() -> None:
     world.clock.advance(1.0)
     assert world.admit("p0", 4)
     world.arrivals.settle()
-    assert world.arrivals._full_until == {}
+    assert world.arrivals.backoffs == 0
 
 
 def test_a_host_port_is_needed_once_on_every_node() -> None:
@@ -406,7 +406,7 @@ def test_unused_capacity_of_a_namespace_is_forgotten_after_a_while() -> None:
     world.clock.advance(DISTRUST_S.first_s + DISTRUST_S.longest_s + 1)
     world.arrivals.settle()
 
-    assert world.arrivals._distrusted == {}
+    assert world.arrivals.backoffs == 0
 
 
 def test_placeholders_are_released_when_the_minimum_shrinks_or_all_members_are_gone() -> None:

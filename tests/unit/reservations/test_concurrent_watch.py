@@ -20,7 +20,7 @@ from extender.model.pod import HostPort, Status
 from extender.permit.checks import BindNow, Entry, judge
 from extender.permit.facts import CacheFacts
 from extender.ports import BindOrder
-from extender.reservations.wakeups import FilteredPod, FilterResults
+from extender.reservations.wakeups import FilterResults
 from tests.builders import GANG, member_of, node, pod, pod_group, seen, shape, uid
 from tests.strategies import PROFILE
 from tests.unit.cache.interleaving import between_steps
@@ -78,21 +78,19 @@ def test_filter_results_are_forgotten_while_the_watch_forgets_others() -> None:
         answers.passed(pod(f"p{number}"), member_of())
 
     def come(name: str) -> None:
-        answers._filtered[uid(name)] = FilteredPod(pod(name), member_of())
-        answers._awaiting_bind[uid(name)] = None
-        answers._refused[uid(name)] = 0
+        answers.passed(pod(name), member_of())
 
     with between_steps(come_and_go(come, lambda name: answers.seen(uid(name), None))):
         for number in range(6, 66):
             answers.passed(pod(f"p{number}"), member_of())
             answers.refused(uid(f"p{number}"))
 
-    assert len(answers._filtered) <= 5 + 3
+    assert len(answers) <= 5 + 3
 
 
-def test_two_threads_keep_a_memo_small(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("extender.model.memo.MOST", 8)
+def test_two_threads_keep_a_memo_small() -> None:
     memo = Memo()
+    memo.most = 8
 
     with between_steps(
         come_and_go(lambda name: memo.keep(name, 0), lambda name: memo.pop(name, None))

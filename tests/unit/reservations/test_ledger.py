@@ -725,7 +725,7 @@ def test_a_wake_up_that_fails_is_tried_again() -> None:
             raise RuntimeError("stumbled")
         world.woken.extend(orders)
 
-    world.ledger.wakeups._send = wake
+    world.wake = wake
     with pytest.raises(RuntimeError):
         world.wait(11.0)
     world.wait(8.0)

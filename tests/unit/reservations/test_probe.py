@@ -28,7 +28,7 @@ class ProbeWorld(World):
         self.cluster.liveness = tracker = SchedulerLiveness(("mine",), self.clock)
         self.ready: list[str] = []
         self.sent: list[WakeOrder] = []
-        self._probe = SchedulerProbe(self.cluster, self.sent.extend, lambda: self.ready)
+        self.probe = SchedulerProbe(self.cluster, self.sent.extend, lambda: self.ready)
         self.see(*items)
         tracker.update()
 
@@ -36,7 +36,7 @@ class ProbeWorld(World):
         """Let time pass, with planning cycles."""
         for _ in range(int(seconds * 2)):
             self.clock.advance(0.5)
-            self._probe.probe()
+            self.probe.probe()
             self.turn()
 
     @property
@@ -118,7 +118,7 @@ def test_a_pod_with_a_reservation_is_not_probed() -> None:
     world.clock.advance(30)
     for _ in range(10):
         world.clock.advance(0.5)
-        world._probe.probe()
+        world.probe.probe()
 
     assert world.sent == []
 

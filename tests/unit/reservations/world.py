@@ -45,12 +45,13 @@ class World:
         #: kube-scheduler works through its queue all the time.
         self.is_busy = False
         self.woken: list[WakeOrder] = []
+        self.wake: Callable[[list[WakeOrder]], None] = self.woken.extend
         self.incomplete: list[GangKey] = []
         self.passes: list[Plan] = []
         self.ledger = Ledger(
             self.cluster,
             self.clock,
-            wake=self.woken.extend,
+            wake=lambda orders: self.wake(orders),
             ticket_s=20.0,
         )
         self.arrivals = ArrivingGangs(
