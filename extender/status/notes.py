@@ -192,14 +192,19 @@ class _Example(NamedTuple):
 class RefusedNamespaces:
     """Counts refusals of filter by namespace; owned by the event loop."""
 
-    def __init__(self, metrics: Metrics) -> None:
+    def __init__(self, metrics: Metrics, most_counted: int = _MOST_COUNTED) -> None:
         self._series = metrics.refused_pods
+        self._most_counted = most_counted
         self._counts: Counter[str] = Counter()
         self._shown: set[str] = set()
         #: The current minute.
         self._since = float("-inf")
         self._minute: Counter[str] = Counter()
         self._examples: dict[str, _Example] = {}
+
+    def __len__(self) -> int:
+        """Return the number of namespaces that are counted."""
+        return len({*self._counts, *self._minute, *self._examples})
 
     def refused(self, namespace: str, gang: GangKey, reason: str, now: float) -> None:
         """Count that a pod of *gang* was refused."""
@@ -214,9 +219,9 @@ class RefusedNamespaces:
             self._series.labels(namespace).inc()
         elif count >= SHOWN:
             self._show(namespace, count)
-        elif len(self._counts) > _MOST_COUNTED:
-            self._counts = _busiest(self._counts)
-            self._minute = _busiest(self._minute)
+        elif len(self._counts) > self._most_counted:
+            self._counts = self._busiest(self._counts)
+            self._minute = self._busiest(self._minute)
             self._examples = {each: self._examples[each] for each in self._minute}
 
     def _show(self, namespace: str, count: int) -> None:
@@ -246,6 +251,5 @@ class RefusedNamespaces:
         self._minute.clear()
         self._examples.clear()
 
-
-def _busiest(counts: Counter[str]) -> Counter[str]:
-    return Counter(dict(counts.most_common(_MOST_COUNTED // 2)))
+    def _busiest(self, counts: Counter[str]) -> Counter[str]:
+        return Counter(dict(counts.most_common(self._most_counted // 2)))

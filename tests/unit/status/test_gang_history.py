@@ -9,7 +9,6 @@ from extender.model.pod import PodUid, Status
 from extender.model.reason import Reason
 from extender.model.resources import Resources
 from extender.planner.plan import GangStatus, QueueFigures
-from extender.status import history as journal_module
 from extender.status.history import GangHistory, RecordedEviction
 from tests.builders import NOW, pod
 from tests.scene import gang, plan, snapshot, verdict
@@ -121,16 +120,16 @@ def test_the_history_of_a_gang_is_kept_after_its_deletion() -> None:
 
 def test_the_number_of_lines_and_gangs_and_the_length_of_texts_are_limited() -> None:
     journal = GangHistory()
-    for number in range(journal_module._GANGS + 5):
+    for number in range(10_005):
         journal.tell(GangKey(f"a/g{number}"), NOW, 1, "Evict", "x")
-    for number in range(journal_module._LINES + 5):
+    for number in range(45):
         journal.tell(GangKey("a/talkative"), NOW, number, "Evict", "x" * 5_000)
 
     story = journal.story(GangKey("a/talkative"))
-    assert len(journal._lines) == journal_module._GANGS
-    assert len(story) == journal_module._LINES
-    assert story[-1].cycle == journal_module._LINES + 4
-    assert len(story[0].text) == journal_module._TEXT
+    others = [journal.story(GangKey(f"a/g{number}")) for number in range(10_005)]
+    assert [number for number, lines in enumerate(others) if not lines] == list(range(6))
+    assert (len(story), story[-1].cycle) == (40, 44)
+    assert len(story[0].text) == 1_000
 
 
 def test_the_total_number_of_lines_is_limited_and_the_newest_are_kept() -> None:

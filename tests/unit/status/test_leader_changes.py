@@ -18,6 +18,7 @@ from extender.status.findings import AGAIN_S
 from tests.builders import NOW
 from tests.doubles import RecordingWriter
 from tests.scene import gang, plan, snapshot, verdict
+from tests.series import labels, value
 from tests.unit.status.test_reporter import (
     BEHIND,
     NEW,
@@ -152,7 +153,7 @@ def test_the_series_of_a_queue_without_an_object_are_dropped_with_it() -> None:
         )
         harness.report((waits, admitted), wait_s=1, queues=implicit)
 
-    assert [*harness.metrics.admission_seconds._metrics] == [("ci-2",)]
+    assert labels(harness.metrics, "admission_seconds_count") == [{"queue": "ci-2"}]
 
 
 def _since(status: Mapping[str, Any]) -> str:
@@ -168,8 +169,7 @@ def test_an_invalid_response_does_not_stop_other_status_writes() -> None:
     )
 
     assert {each.name for each, _ in harness.writer.writes} == {"train", "other"}
-    failed = harness.metrics.status_writes.labels("PodGroup", "failed")
-    assert failed._value.get() == 3
+    assert value(harness.metrics, "status_writes_total", kind="PodGroup", outcome="failed") == 3
 
 
 class PacedWriter(RecordingWriter):

@@ -8,16 +8,15 @@ import pytest
 
 from extender.metrics import Metrics
 from extender.model.gang import GangKey
-from extender.status import notes
 from extender.status.notes import LOUD, MINUTE_S, MOST_SHOWN, SHOWN, RefusedNamespaces
 
 
 class NamespacesHarness:
     """Counted refusals with a clock that the test sets."""
 
-    def __init__(self) -> None:
+    def __init__(self, **limits: int) -> None:
         self.metrics = Metrics()
-        self.namespaces = RefusedNamespaces(self.metrics)
+        self.namespaces = RefusedNamespaces(self.metrics, **limits)
         self.now = 1000.0
 
     def refuse(self, namespace: str, times: int = 1) -> None:
@@ -50,17 +49,12 @@ def test_the_number_of_namespaces_with_series_is_limited_and_includes_the_busies
     assert (harness.value("one-more"), harness.value("n0")) == (SHOWN + 2, None)
 
 
-def test_unlimited_namespaces_are_forgotten_except_the_busiest(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(notes, "_MOST_COUNTED", 20)
-    harness = NamespacesHarness()
+def test_unlimited_namespaces_are_forgotten_except_the_busiest() -> None:
+    harness = NamespacesHarness(most_counted=20)
     harness.refuse("busy", SHOWN - 1)
     for number in range(1000):
         harness.refuse(f"made-up-{number}")
-        assert len(harness.namespaces._counts) <= 20
-        assert len(harness.namespaces._minute) <= 20
-        assert len(harness.namespaces._examples) <= 20
+        assert len(harness.namespaces) <= 20
     harness.refuse("busy")
 
     assert harness.value("busy") == SHOWN

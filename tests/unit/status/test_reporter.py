@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
@@ -27,6 +28,7 @@ from extender.status.reporter import Reporter
 from tests.builders import NOW, pod
 from tests.doubles import RecordingAnnouncer, RecordingWriter
 from tests.scene import gang, plan, snapshot, verdict
+from tests.series import labels, value
 
 NEW = NOW + 1  # created after the start of the process, so that no status needs to be read
 WAITS = gang("train", 2, status=Status.PENDING, created=NEW)
@@ -349,7 +351,7 @@ def test_a_failed_status_write_is_retried() -> None:
     harness.report((WAITS, NO_ROOM), wait_s=5)
 
     assert harness.reasons() == ["InsufficientCapacity"]
-    assert harness.metrics.status_writes.labels("PodGroup", "failed")._value.get() == 1
+    assert value(harness.metrics, "status_writes_total", kind="PodGroup", outcome="failed") == 1
 
 
 def test_a_failed_status_write_in_a_terminating_namespace_is_not_a_warning(
@@ -359,7 +361,7 @@ def test_a_failed_status_write_in_a_terminating_namespace_is_not_a_warning(
     harness.writer.failures = [NamespaceTerminating("it is being terminated", status=403)]
     harness.report((WAITS, NO_ROOM), wait_s=1)
 
-    assert harness.metrics.status_writes.labels("PodGroup", "gone")._value.get() == 1
+    assert value(harness.metrics, "status_writes_total", kind="PodGroup", outcome="gone") == 1
     assert caplog.records == []
 
 
@@ -457,9 +459,9 @@ def test_the_time_to_admission_is_observed_once_per_wait() -> None:
         harness.report((waits, said), queues=queues)
     harness.report((gang("pod:web", 1, dialect=""), verdict("a/pod:web")), queues=queues)
 
-    observed = harness.metrics.admission_seconds.labels("left")
-    assert observed._sum.get() == pytest.approx(30)
-    assert sum(bucket.get() for bucket in observed._buckets) == 1
+    observed_s = value(harness.metrics, "admission_seconds_sum", queue="left")
+    assert observed_s == pytest.approx(30)
+    assert value(harness.metrics, "admission_seconds_count", queue="left") == 1
 
 
 def test_the_series_of_a_queue_that_is_gone_are_dropped() -> None:
@@ -470,12 +472,13 @@ def test_the_series_of_a_queue_that_is_gone_are_dropped() -> None:
     harness.reporter.report(seen, plan())
     harness.settle(1)
 
-    assert not list(harness.metrics.admission_seconds._metrics)
+    assert not labels(harness.metrics, "admission_seconds_count")
 
 
 def test_the_reporter_runs_in_its_own_thread() -> None:
-    harness = ReporterHarness()
+    harness, before = ReporterHarness(), set(threading.enumerate())
     harness.reporter.start()
+    (thread,) = set(threading.enumerate()) - before
     harness.reporter.stop()
 
-    assert not harness.reporter._thread.is_alive()
+    assert not thread.is_alive()
