@@ -49,7 +49,8 @@ _NEVER = _Refused(float("-inf"), is_soon=False)
 class RetryDelay:
     """Delays refusals of pods that are retried without backoff; everything happens on the loop."""
 
-    def __init__(self) -> None:
+    def __init__(self, delay_s: float = _DELAY_S) -> None:
+        self._delay_s = delay_s
         self._last: LRUCache[PodUid, _Refused] = LRUCache(_REMEMBERED)
 
     def delay_s(self, uid: PodUid, now: float) -> float:
@@ -57,7 +58,7 @@ class RetryDelay:
         last = self._last.get(uid, _NEVER)
         is_soon = now - last.at < _SOON_S
         self._last[uid] = _Refused(now, is_soon)
-        return _DELAY_S if is_soon and last.is_soon else 0.0
+        return self._delay_s if is_soon and last.is_soon else 0.0
 
 
 log = logging.getLogger(__name__)
@@ -74,13 +75,6 @@ OUTCOMES = (
     *(("preempt", word) for word in ("passed", "vetoed", "error")),
     *(("bind", word) for word in ("bound", "refused")),
 )
-#: How long a positive readiness answer is reused. What it depends on changes within seconds, except
-#: leadership, which is checked each time.
-_READY_S = 0.05
-#: How long a call waits for readiness. A refusal would make kube-scheduler back off each of its
-#: pods for seconds, and a partly started gang with them. kube-scheduler gives up a call after two
-#: seconds (our `httpTimeout` for filter) and would not read the reason.
-_MAX_WAIT_S = 1.2
 #: The id of a bind that was refused before it reached the permit runner.
 NO_CALL = CallId(0)
 #: A pod may be 1.5 MiB in etcd and 5,000 node names come on top.
@@ -101,6 +95,14 @@ class HookAnswer(NamedTuple):
 class Hooks:
     """Decodes calls, passes them to the gate or the permit runner, and encodes the answers."""
 
+    #: How long a positive readiness answer is reused. What it depends on changes within seconds,
+    #: except leadership, which is checked each time.
+    ready_s = 0.05
+    #: How long a call waits for readiness. A refusal would make kube-scheduler back off each of its
+    #: pods for seconds, and a partly started gang with them. kube-scheduler gives up a call after
+    #: two seconds (our `httpTimeout` for filter) and would not read the reason.
+    max_wait_s = 1.2
+
     def __init__(
         self,
         gate: Gate,
@@ -112,6 +114,7 @@ class Hooks:
         standby: Readiness = list,
     ) -> None:
         self.standby = standby
+        self.retries = RetryDelay()
         self._gate = gate
         self._permit = permit
         self._read_pod = read_pod
@@ -121,7 +124,6 @@ class Hooks:
         self._ready_until = float("-inf")
         self._wait_until: float | None = None
         self._warned = False
-        self._retries = RetryDelay()
         self._delayed_refusals = metrics.delayed_refusals
         self._rate_limited_log = RateLimitedLog(log)
         # Looking up a labelled series costs more than counting, and there are few.
@@ -226,7 +228,7 @@ class Hooks:
         if answer.nodes:
             return HookAnswer(body)
         self._refused_namespaces.refused(pod.namespace, member.key, answer.outcome, self._called_at)
-        delay_s = self._retries.delay_s(pod.uid, self._called_at)
+        delay_s = self.retries.delay_s(pod.uid, self._called_at)
         if delay_s:
             self._delayed_refusals.inc()
         return HookAnswer(body, delay_s)
@@ -257,7 +259,7 @@ class Hooks:
             return
         for sentence in self._readiness():
             raise NotReady(f"the extender is not ready: {sentence}")
-        self._ready_until = now + _READY_S
+        self._ready_until = now + self.ready_s
         self._wait_until = None
 
     def _may_wait(self, now: float) -> bool:
@@ -266,7 +268,7 @@ class Hooks:
             self._wait_until = None
             return False
         if self._wait_until is None:
-            self._wait_until = now + _MAX_WAIT_S
+            self._wait_until = now + self.max_wait_s
         return now < self._wait_until
 
     def _count(self, verb: str, outcome: str) -> None:

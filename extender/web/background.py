@@ -27,7 +27,7 @@ log = logging.getLogger(__name__)
 _WAIT_S = 0.3
 #: How long a result is reused, at least and by its computation time: an open page asks again.
 GOOD_S = 30.0
-_REUSE_FACTOR = 20.0
+REUSE_FACTOR = 20.0
 #: How long an invalid request is cached: a missing object may soon exist.
 _INVALID_S = 2.0
 #: How long an expired result is shown until there is a newer one.
@@ -81,6 +81,10 @@ class BackgroundWorker:
         self._cache: dict[Hashable, _Cached] = {}
         self._resume_at = 0.0
 
+    def __len__(self) -> int:
+        """Return the number of cached results."""
+        return len(self._cache)
+
     def ask(
         self,
         question: Hashable,
@@ -131,7 +135,7 @@ class BackgroundWorker:
             least_s = current.good_s if reply.answer is not None else _INVALID_S
             self._cache.pop(current.question, None)
             self._cache[current.question] = _Cached(
-                reply, now + max(least_s, _REUSE_FACTOR * duration_s)
+                reply, now + max(least_s, REUSE_FACTOR * duration_s)
             )
             while len(self._cache) > _MAX_CACHED:
                 del self._cache[next(iter(self._cache))]
@@ -159,8 +163,9 @@ _REMEDIES_S = 1.0
 class CachedRemedies:
     """Returns the result of `remedies`, or that it is still being computed."""
 
-    def __init__(self, worker: BackgroundWorker) -> None:
+    def __init__(self, worker: BackgroundWorker, wait_s: float = _REMEDIES_S) -> None:
         self._worker = worker
+        self._wait_s = wait_s
 
     def __call__(
         self, snapshot: Snapshot, plan: Plan, policy: Policy, key: GangKey
@@ -169,7 +174,7 @@ class CachedRemedies:
         # Another reason has other remedies. A fast result is not reused but computed again.
         question = key, plan.verdicts[key].reason
         work = partial(remedies, snapshot, plan, policy, key)
-        reply = self._worker.ask(question, work, _REMEDIES_S, good_s=0.0)
+        reply = self._worker.ask(question, work, self._wait_s, good_s=0.0)
         if reply in (PENDING, BUSY):
             return TRYING
         return reply.answer if reply.answer is not None else (reply.problem,)

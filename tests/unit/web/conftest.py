@@ -84,10 +84,25 @@ class World:
             limits=limits,
         )
 
-    def __enter__(self) -> World:
+    def start(self) -> None:
+        """Start everything; do not wait for the first plan."""
         self._thread.start()
         self.runtime.start()
         self.wait_for(self.port.listen(self._listening))
+
+    def hold_planning(self) -> threading.Event:
+        """Make each cycle wait for the returned event."""
+        may_plan, run_once = threading.Event(), self.runtime.core.planning.run_once
+
+        def held() -> None:
+            may_plan.wait(30)
+            run_once()
+
+        self.runtime.core.planning.run_once = held  # type: ignore[method-assign]
+        return may_plan
+
+    def __enter__(self) -> World:
+        self.start()
         eventually(lambda: b"not ready" not in self.runtime.hooks.answer("filter", _QUESTION).body)
         return self
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from extender.hooks import handlers
+from extender.hooks.handlers import HookAnswer, Hooks
 from extender.settings import Settings
 from tests import objects
 from tests.unit.leader.test_runtime import (
@@ -32,27 +32,13 @@ ERRORS = 'gang_extender_hook_answers_total{outcome="error",verb="filter"}'
 ANSWERED = 'gang_extender_hook_seconds_count{verb="filter"}'
 
 
-@pytest.fixture
-def set_max_wait(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
-    return lambda seconds: monkeypatch.setattr(handlers, "_MAX_WAIT_S", seconds)
-
-
 class StartingWorld(World):
     """An extender that has started, and makes its first plan when the test allows it."""
 
     def __enter__(self) -> World:
-        self.may_plan = threading.Event()
-        make = self.runtime.core.planning._make_plan
-
-        def delayed(*seen: Any) -> Any:
-            self.may_plan.wait(30)
-            return make(*seen)
-
-        self.runtime.core.planning._make_plan = delayed
+        self.may_plan = self.hold_planning()
         self.node("node-0")
-        self._thread.start()
-        self.runtime.start()
-        self.wait_for(self.port.listen(self._listening))
+        self.start()
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -75,14 +61,22 @@ def asking(starting: StartingWorld) -> Iterator[Callable[[], Future[Any]]]:
 
 @pytest.fixture
 def waiting(
-    starting: StartingWorld,
-    asking: Callable[[], Future[Any]],
-    set_max_wait: Callable[[float], None],
+    starting: StartingWorld, asking: Callable[[], Future[Any]], monkeypatch: pytest.MonkeyPatch
 ) -> Future[Any]:
     """A call that came before readiness and waits."""
-    set_max_wait(3600)
+    hooks, waits = starting.runtime.hooks, threading.Event()
+    hooks.max_wait_s = 3600
+    answer = hooks.answer
+
+    def noted(verb: str, body: bytes) -> HookAnswer:
+        reply = answer(verb, body)
+        if reply.ask_again:
+            waits.set()
+        return reply
+
+    monkeypatch.setattr(hooks, "answer", noted)
     asked = asking()
-    eventually(lambda: starting.runtime.hooks._wait_until is not None)
+    assert waits.wait(10)
     assert not asked.done()
     return asked
 
@@ -98,11 +92,9 @@ def test_a_call_before_the_first_plan_is_answered_with_that_plan(
 
 
 def test_a_call_that_waited_too_long_gets_an_error_and_the_next_does_not_wait(
-    starting: StartingWorld,
-    asking: Callable[[], Future[Any]],
-    set_max_wait: Callable[[float], None],
+    starting: StartingWorld, asking: Callable[[], Future[Any]]
 ) -> None:
-    set_max_wait(0.2)
+    starting.runtime.hooks.max_wait_s = 0.2
     assert "the first plan" in asking().result(10)[1]["Error"]
     assert metric(starting, ERRORS) == 1
 
@@ -112,20 +104,19 @@ def test_a_call_that_waited_too_long_gets_an_error_and_the_next_does_not_wait(
 
 
 def test_the_longest_wait_is_below_the_timeout_of_kube_scheduler() -> None:
-    assert Settings().filter_timeout_s > handlers._MAX_WAIT_S
+    assert Settings().filter_timeout_s > Hooks.max_wait_s
 
 
-def test_a_standby_refuses_calls_at_once(
-    standby: World, set_max_wait: Callable[[float], None]
-) -> None:
-    set_max_wait(3600)
+def test_a_standby_refuses_calls_at_once(standby: World) -> None:
+    standby.runtime.hooks.max_wait_s = 3600
     assert "there_1 leads" in call(standby, "filter", QUESTION)[1]["Error"]
 
 
 def test_a_replica_that_lost_its_lease_is_not_ready_even_if_it_just_was(
     world: World, leases: LeaseDouble
 ) -> None:
-    world.runtime.hooks._ready_until = float("inf")  # as if readiness had just been checked
+    world.runtime.hooks.ready_s = float("inf")
+    call(world, "filter", QUESTION)  # checks readiness for ever
     leases.give_to("there_1")
     eventually(lambda: "standby" in page(world, "/readyz").text)
     assert "there_1 leads" in call(world, "filter", QUESTION)[1]["Error"]
@@ -140,15 +131,13 @@ def test_a_waiting_call_is_answered_at_shutdown(
     assert (connection, "not ready" in answer["Error"]) == ("close", True)
 
 
-def test_calls_wait_in_a_second_unready_period_as_in_the_first(
-    starting: StartingWorld, set_max_wait: Callable[[float], None]
-) -> None:
-    set_max_wait(0.0)
+def test_calls_wait_in_a_second_unready_period_as_in_the_first(starting: StartingWorld) -> None:
+    starting.runtime.hooks.max_wait_s = 0.0
     ask, question = starting.runtime.hooks.answer, json.dumps(QUESTION).encode()
     assert not ask("filter", question).ask_again
     starting.may_plan.set()
     eventually(lambda: b"not ready" not in ask("filter", question).body)
-    set_max_wait(3600)
+    starting.runtime.hooks.max_wait_s = 3600
     starting.runtime.core.permit.lose_lease()
 
     # A positive readiness check is cached for a short time.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator
 from typing import Any
 
@@ -118,29 +117,29 @@ def test_other_pods_are_still_refused(standby: World) -> None:
     assert not node_of(standby, pod)
 
 
-class RecordingBinder:
-    """Records the bind orders sent to the simulated API server."""
+def recorded_orders(world: World) -> list[BindOrder]:
+    """Record the bind orders sent to the simulated API server from now on."""
+    recorded: list[BindOrder] = []
+    bind = world.api.bind
 
-    def __init__(self, world: World) -> None:
-        self.orders: list[BindOrder] = []
-        self._bind = world.api.bind
-        world.runtime.core.permit._binder = self  # type: ignore[assignment]
+    def record(orders: Any, settle: Any, until: float) -> None:
+        recorded.extend(orders)
+        bind(orders, settle, until)
 
-    def bind(self, orders: Any, settle: Any, until: float) -> None:
-        self.orders += orders
-        self._bind(orders, settle, until)
+    world.api.bind = record  # type: ignore[method-assign]
+    return recorded
 
 
 def test_a_standby_reads_an_unknown_pod_and_refuses_it_unless_it_is_exempt(
     standby: World,
 ) -> None:
-    binder = RecordingBinder(standby)
+    orders = recorded_orders(standby)
     unseen = {"PodName": "p", "PodNamespace": "demo", "PodUID": "u", "Node": "n"}
 
     _, answer = call(standby, "bind", unseen)
 
     assert answer["Error"] == "the extender is not ready: standby: there_1 leads"
-    assert [each.whose for each in binder.orders] == [Whose.UNKNOWN]
+    assert [each.whose for each in orders] == [Whose.UNKNOWN]
 
 
 @pytest.mark.parametrize("namespace", [EXEMPT, "kube-system"])
@@ -149,28 +148,25 @@ def test_an_exempt_namespace_does_not_make_an_unknown_pod_managed(
     request: pytest.FixtureRequest, where: str, namespace: str
 ) -> None:
     asked = request.getfixturevalue(where)
-    binder = RecordingBinder(asked)
+    orders = recorded_orders(asked)
     unseen = {"PodName": "p", "PodNamespace": namespace, "PodUID": "u", "Node": "n"}
 
     call(asked, "bind", unseen)
 
-    assert [each.whose for each in binder.orders] == [Whose.UNKNOWN]
+    assert [each.whose for each in orders] == [Whose.UNKNOWN]
 
 
 @pytest.fixture
 def unplanned(leases: LeaseDouble) -> Iterator[World]:
     """A leader whose planner is blocked before its first plan."""
     made = World()
-    waiting = threading.Event()
-    made.runtime.core.planning._make_plan = lambda snapshot: waiting.wait(30)  # type: ignore[assignment]
-    made._thread.start()
-    made.runtime.start()
-    made.wait_for(made.port.listen(made._listening))
+    may_plan = made.hold_planning()
+    made.start()
     eventually(lambda: b"plan" in page(made, "/readyz").data)
     try:
         yield made
     finally:
-        waiting.set()
+        may_plan.set()
         made.__exit__()
 
 

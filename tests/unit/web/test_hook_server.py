@@ -15,8 +15,7 @@ from typing import Any
 import pytest
 import uvloop
 
-from extender.hooks import handlers
-from extender.hooks.handlers import BODY_LIMIT, HookAnswer
+from extender.hooks.handlers import BODY_LIMIT, HookAnswer, RetryDelay
 from extender.hooks.server import LIMITS
 from tests.unit.web.conftest import World, eventually
 
@@ -383,9 +382,9 @@ def test_a_new_connection_during_shutdown_is_answered_with_close(world: World) -
 
 
 def test_an_unfinished_request_does_not_delay_shutdown(
-    world: World, wire: Wire, without_group: bytes, monkeypatch: pytest.MonkeyPatch
+    world: World, wire: Wire, without_group: bytes
 ) -> None:
-    monkeypatch.setattr(handlers, "_DELAY_S", 0.3)
+    world.runtime.hooks.retries = RetryDelay(0.3)
     ask_until_delayed(world, wire, without_group)
 
     async def drain_and_ask() -> Wire:
@@ -474,9 +473,9 @@ def ask_until_delayed(world: World, wire: Wire, without_group: bytes) -> None:
 
 
 def test_other_calls_are_answered_while_a_refusal_is_delayed(
-    world: World, wire: Wire, without_group: bytes, monkeypatch: pytest.MonkeyPatch
+    world: World, wire: Wire, without_group: bytes
 ) -> None:
-    monkeypatch.setattr(handlers, "_DELAY_S", 20.0)
+    world.runtime.hooks.retries = RetryDelay(20.0)
     ask_until_delayed(world, wire, without_group)
 
     with closing(Wire(world.hook_port)) as other:
@@ -485,9 +484,9 @@ def test_other_calls_are_answered_while_a_refusal_is_delayed(
 
 
 def test_a_delayed_refusal_is_sent_at_shutdown(
-    world: World, wire: Wire, without_group: bytes, monkeypatch: pytest.MonkeyPatch
+    world: World, wire: Wire, without_group: bytes
 ) -> None:
-    monkeypatch.setattr(handlers, "_DELAY_S", 0.3)
+    world.runtime.hooks.retries = RetryDelay(0.3)
     ask_until_delayed(world, wire, without_group)
 
     world.wait_for(world.port.drain(grace_s=5))
@@ -499,10 +498,9 @@ def test_a_delayed_refusal_is_sent_at_shutdown(
 def test_a_client_that_disconnects_before_a_delayed_refusal_causes_no_error(
     world: World,
     without_group: bytes,
-    monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    monkeypatch.setattr(handlers, "_DELAY_S", 0.1)
+    world.runtime.hooks.retries = RetryDelay(0.1)
     with closing(Wire(world.hook_port)) as wire:
         refuse(wire, without_group, 2)
         wire.send(without_group)

@@ -98,4 +98,4 @@ def test_names_and_uids_beyond_their_limit_are_not_stored(
 
     answer = call("filter", {"Pod": theirs, "NodeNames": ["node-0"]}).json
     assert answer["Error"] == "a name or uid is longer than 253 characters"
-    assert not world.runtime.hooks._gate._ledger.filter_results._awaiting_bind
+    assert not len(world.runtime.core.ledger.filter_results)

@@ -298,6 +298,6 @@ def test_the_manual_has_every_field_and_every_limit() -> None:
     assert page.MOST_CHANGES == 10
     assert "up to ten changes" in CHAPTER
     assert f"good for {background.GOOD_S:.0f} seconds" in CHAPTER
-    assert background._REUSE_FACTOR == 20
+    assert background.REUSE_FACTOR == 20
     assert "twenty times as long as it took" in CHAPTER
     assert f"more than {page.MOST_PODS:,} pods" in CHAPTER

@@ -125,7 +125,7 @@ def test_the_number_of_kept_answers_is_limited(worker: BackgroundWorker) -> None
         asked = WhatIfQuery(None, (f"queue/q{number}.weight=5",), ())
         assert worker.ask(asked, lambda: result(1), PATIENCE_S).status == 200
 
-    assert len(worker._cache) == 32
+    assert len(worker) == 32
 
 
 def test_a_refusal_is_one_sentence_and_soon_computed_again(

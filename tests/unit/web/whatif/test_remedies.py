@@ -64,7 +64,6 @@ def known(ask: Callable[[], Said]) -> Said:
 def slow(monkeypatch: pytest.MonkeyPatch) -> Iterator[SlowRemedies]:
     stand_in = SlowRemedies()
     monkeypatch.setattr(background, "remedies", stand_in)
-    monkeypatch.setattr(background, "_WAIT_S", 0.05)
     yield stand_in
     stand_in.may.set()
 
@@ -72,9 +71,8 @@ def slow(monkeypatch: pytest.MonkeyPatch) -> Iterator[SlowRemedies]:
 def test_remedies_that_are_computed_quickly_are_returned_at_once_and_recomputed(
     now: Snapshot, plan: Plan, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(background, "_WAIT_S", PATIENCE_S)
     ask, case = (
-        CachedRemedies(BackgroundWorker(lambda: 100.0)),
+        CachedRemedies(BackgroundWorker(lambda: 100.0), PATIENCE_S),
         (now, plan, policy_parser.DEFAULT, TRAIN),
     )
     said = ask(*case)
@@ -87,7 +85,7 @@ def test_remedies_that_are_computed_quickly_are_returned_at_once_and_recomputed(
 def test_slow_remedies_are_reported_as_pending_to_every_request(
     now: Snapshot, plan: Plan, slow: SlowRemedies
 ) -> None:
-    ask = CachedRemedies(BackgroundWorker())
+    ask = CachedRemedies(BackgroundWorker(), 0.05)
 
     assert ask(now, plan, policy_parser.DEFAULT, TRAIN) == TRYING
     assert ask(now, plan, policy_parser.DEFAULT, LATE) == TRYING
@@ -104,9 +102,9 @@ def test_a_failure_is_one_sentence(
         raise KeyError("x")
 
     monkeypatch.setattr(background, "remedies", fails)
-    monkeypatch.setattr(background, "_WAIT_S", PATIENCE_S)
+    ask = CachedRemedies(BackgroundWorker(), PATIENCE_S)
 
-    said = CachedRemedies(BackgroundWorker())(now, plan, policy_parser.DEFAULT, TRAIN)
+    said = ask(now, plan, policy_parser.DEFAULT, TRAIN)
 
     assert said == ("the extender failed to answer; its log has the details",)
     assert "KeyError" in caplog.text
