@@ -31,9 +31,12 @@ class ManualBinder:
         #: The deadline of each batch.
         self.untils: list[float] = []
         self.at_once: BindOutcome | None = None
+        #: Reports an outcome for any order.
+        self.settle: OnOutcome
         self._sent: dict[str, tuple[BindOrder, OnOutcome]] = {}
 
     def bind(self, orders: Sequence[BindOrder], settle: OnOutcome, until: float) -> None:
+        self.settle = settle
         self.untils.append(until)
         self.batches.append([order.uid for order in orders])
         for order in orders:

@@ -308,6 +308,11 @@ class StateMachine:
         return self._reactions[type(event)](event, now)
 
     @property
+    def table(self) -> Table:
+        """The waiting binds and attempts; only reactions change them."""
+        return self._table
+
+    @property
     def due(self) -> float | None:
         """Return when the next `Tick` is needed."""
         wanted = (self._table.alarms.due, self.learned.learnt_until)

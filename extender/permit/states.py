@@ -190,8 +190,8 @@ _MOST_RECENT = 20_000
 class MoveHistory:
     """The last moves of the most recent gangs, to find errors."""
 
-    def __init__(self) -> None:
-        self._lines: FIFOCache[GangKey, deque[str]] = FIFOCache(_MOST_GANGS)
+    def __init__(self, most_gangs: int = _MOST_GANGS) -> None:
+        self._lines: FIFOCache[GangKey, deque[str]] = FIFOCache(most_gangs)
 
     def note(self, gang: GangKey | None, what: str) -> None:
         """Add a line; single pods have no history."""
@@ -210,7 +210,8 @@ class MoveHistory:
 class RecentEnds:
     """Pods whose bind succeeded, oldest first, until the watch surely shows them."""
 
-    def __init__(self) -> None:
+    def __init__(self, most: int = _MOST_RECENT) -> None:
+        self._most = most
         self._bound: dict[PodUid, tuple[str, float]] = {}
         #: When a pod was last bound to each node, oldest first.
         self._nodes: dict[str, float] = {}
@@ -241,7 +242,7 @@ class RecentEnds:
         while self._bound:
             oldest = next(iter(self._bound))
             expired = now - self._bound[oldest][1] > _RECENT_S
-            if not expired and len(self._bound) <= _MOST_RECENT:
+            if not expired and len(self._bound) <= self._most:
                 return
             del self._bound[oldest]
 

@@ -166,10 +166,12 @@ class _Record:
 class GangBackoff:
     """Aborts of gangs that have not started since; *chance* returns numbers from 0 to 1."""
 
-    def __init__(self, current: Timeouts, chance: Callable[[], float]) -> None:
+    def __init__(
+        self, current: Timeouts, chance: Callable[[], float], remembered: int = _REMEMBERED
+    ) -> None:
         self._backoff = Backoff(current.backoff_s, current.max_backoff_s)
         self._chance = chance
-        self._records: LRUCache[GangKey, _Record] = LRUCache(_REMEMBERED)
+        self._records: LRUCache[GangKey, _Record] = LRUCache(remembered)
 
     def aborted(self, gang: GangKey, now: float) -> float:
         """Count an abort and return the seconds that the gang must back off."""
@@ -197,6 +199,11 @@ class Alarms:
 
     def __init__(self) -> None:
         self._heap: list[tuple[float, GangKey]] = []
+
+    @property
+    def gangs(self) -> list[GangKey]:
+        """The gangs of all alarms; a gang may have several."""
+        return [gang for _, gang in self._heap]
 
     def set(self, when: float, gang: GangKey) -> None:
         """Check *gang* at *when*."""

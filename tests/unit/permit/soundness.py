@@ -18,7 +18,7 @@ from extender.permit.states import (
 
 def check(machine: StateMachine) -> None:
     """Raise `IllegalTransition` for an inconsistency."""
-    table = machine._table
+    table = machine.table
     _demand(len(table.binds) <= table.max_binds, "more holds than the table may have")
     for bind in table.binds.values():
         _check_bind(bind, table)
@@ -27,7 +27,7 @@ def check(machine: StateMachine) -> None:
         _check_attempt(attempt, table)
     siblings = {uid: key for key, each in table.attempts.items() for uid in each.siblings}
     _demand(siblings == table.siblings, "a sibling of no assembly, or of a wrong one")
-    checked = table.attempts.keys() | {gang for _, gang in table.alarms._heap}
+    checked = table.attempts.keys() | {*table.alarms.gangs}
     _demand(table.partial_until.keys() <= checked, "a partial gang without a timer")
     waiting = {waiter.id: bind.uid for bind in table.binds.values() for waiter in bind.calls}
     _demand(waiting == table.calls, "a call without a waiting bind, or an unknown call")

@@ -578,7 +578,7 @@ def test_the_history_of_a_gang_is_in_order():
     driver.settled("w-0", BOUND)
     driver.settled("w-1", BOUND)
 
-    assert list(driver.machine._table.history.of(GANG)) == [
+    assert list(driver.machine.table.history.of(GANG)) == [
         "WAITING",
         "WAITING",
         "VERIFYING",

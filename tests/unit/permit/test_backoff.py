@@ -5,7 +5,6 @@ from __future__ import annotations
 from hypothesis import given, strategies as st
 
 from extender.model.gang import GangKey
-from extender.permit import timeouts
 from extender.permit.timeouts import GangBackoff, Timeouts
 
 from .world import GANG
@@ -45,9 +44,8 @@ def test_the_backoff_starts_over_after_a_long_pause():
     assert gangs.aborted(GANG, 100.0 + 80 + 2 * 120 + 1) == 10
 
 
-def test_the_number_of_remembered_gangs_is_bounded(monkeypatch):
-    monkeypatch.setattr(timeouts, "_REMEMBERED", 2)
-    gangs = GangBackoff(LIMITS, chance=lambda: 0.0)
+def test_the_number_of_remembered_gangs_is_bounded():
+    gangs = GangBackoff(LIMITS, chance=lambda: 0.0, remembered=2)
     for name in ("a", "b", "a", "c"):
         gangs.aborted(GangKey(f"team/{name}"), 0.0)
 

@@ -54,21 +54,21 @@ def test_a_consistent_table_passes_the_check(driver):
     ],
 )
 def test_an_inconsistent_table_fails_the_check(driver, spoil, complaint):
-    spoil(driver.machine._table)
+    spoil(driver.machine.table)
 
     with pytest.raises(IllegalTransition, match=complaint):
         soundness.check(driver.machine)
 
 
 def test_a_table_over_its_bound_fails_the_check(driver):
-    driver.machine._table.max_binds = 1
+    driver.machine.table.max_binds = 1
 
     with pytest.raises(IllegalTransition, match="more holds"):
         soundness.check(driver.machine)
 
 
 def test_a_forbidden_move_reports_the_history_of_its_gang(driver):
-    table = driver.machine._table
+    table = driver.machine.table
 
     with pytest.raises(
         IllegalTransition, match=r"cannot go from WAITING to FAILED \(WAITING; WAITING\)"

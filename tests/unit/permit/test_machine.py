@@ -341,7 +341,7 @@ class PermitMachine(Referee, RuleBasedStateMachine):
     @rule(call=one_of(INDEXES, NODES, MOSTLY))
     def call_for_another(self, call):
         index, node, has_reservation = call
-        waiting = [uid for uid in self.cached.gangs if uid not in self.machine._table.binds]
+        waiting = [uid for uid in self.cached.gangs if uid not in self.machine.table.binds]
         if waiting:
             self.call_for(waiting[index % len(waiting)], node, has_reservation)
 
@@ -481,7 +481,7 @@ class PermitMachine(Referee, RuleBasedStateMachine):
     @invariant()
     def every_call_is_answered_or_waits(self):
         waiting = self.calls.keys() - self.answers.keys()
-        assert waiting == self.machine._table.calls.keys(), "I4: a call is lost"
+        assert waiting == self.machine.table.calls.keys(), "I4: a call is lost"
 
     @invariant()
     def the_table_is_bounded(self):
@@ -494,7 +494,7 @@ class PermitMachine(Referee, RuleBasedStateMachine):
         while self.sent:
             self.answer_bind((0, "answers"))
         self.time_passes(LIMITS.hold_s + LIMITS.verify_s)
-        assert not self.machine._table.calls, "I4: a call waits for ever"
+        assert not self.machine.table.calls, "I4: a call waits for ever"
         assert not self.machine.waiting_binds
 
 

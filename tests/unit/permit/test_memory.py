@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from extender.model.gang import GangKey
 from extender.model.pod import PodUid
-from extender.permit import states
 from extender.permit.states import MoveHistory, RecentEnds
 
 from .world import GANG
@@ -38,9 +37,8 @@ def test_a_bind_that_is_repeated_is_as_new_as_its_last_time():
     assert binds.node_of(PodUid("w-1"), 211.0) is None
 
 
-def test_the_number_of_remembered_binds_is_bounded(monkeypatch):
-    monkeypatch.setattr(states, "_MOST_RECENT", 3)
-    binds = RecentEnds()
+def test_the_number_of_remembered_binds_is_bounded():
+    binds = RecentEnds(most=3)
     for index in range(10):
         binds.remember(PodUid(f"w-{index}"), "n-1", 100.0)
 
@@ -58,9 +56,8 @@ def test_a_history_keeps_its_last_lines():
     assert told[-1] == "HELD 199"
 
 
-def test_histories_of_the_oldest_gangs_are_forgotten(monkeypatch):
-    monkeypatch.setattr(states, "_MOST_GANGS", 2)
-    stories = MoveHistory()
+def test_histories_of_the_oldest_gangs_are_forgotten():
+    stories = MoveHistory(most_gangs=2)
     for name in ("a", "b", "c"):
         stories.note(GangKey(f"team/{name}"), "HELD")
 

@@ -369,7 +369,7 @@ def test_a_gang_found_partial_while_it_assembles_is_forgotten_once_it_started():
     the_pods_are_gone(driver, "w-1")  # it has started by now
 
     assert driver.passes(3600) == []
-    assert driver.machine._table.partial_until == {}
+    assert driver.machine.table.partial_until == {}
 
 
 def test_the_time_until_eviction_starts_over_when_this_term_binds_a_part():
@@ -393,7 +393,7 @@ def test_a_gang_found_partial_is_forgotten_when_its_group_or_the_lease_is_gone()
 
     for driver in (gone, replaced, closed):
         assert driver.passes(3600) == []
-        assert driver.machine._table.partial_until == {}
+        assert driver.machine.table.partial_until == {}
 
 
 def the_pods_are_gone(driver: MachineDriver, *uids: str) -> None:
@@ -597,9 +597,9 @@ def test_a_partial_gang_that_runs_has_started_without_any_notification():
 
 def test_a_partial_gang_has_one_pending_check_however_often_it_was_partial():
     driver = partial_gang()
-    table = driver.machine._table
+    table = driver.machine.table
     for _ in range(5):
         table.alarms.set(driver.now, GANG)  # left over from earlier attempts
     driver.passes(10 * driver.limits.check_s)
 
-    assert len(table.alarms._heap) == 2, "the next look, and the deadline of the hold"
+    assert len(table.alarms.gangs) == 2, "the next look, and the deadline of the hold"

@@ -11,7 +11,7 @@ from extender.errors import NoResponse
 from extender.model.gang import GangKey
 from extender.model.pod import PodUid, Status
 from extender.permit.machine import StateMachine
-from extender.permit.messages import Cause
+from extender.permit.messages import Cause, Event
 from extender.permit.runner import PermitRunner
 from extender.permit.states import AttemptState
 from extender.permit.timeouts import Timeouts
@@ -188,12 +188,15 @@ def test_a_member_that_the_cache_shows_bound_while_its_gang_starts_causes_no_eve
 
 def test_changes_that_concern_no_waiting_gang_cost_nothing():
     scene = Scene(2)
+    reacted: list[Event] = []
+    scene.machine.react = lambda event, now: reacted.append(event) or ()
     scene.runner.pod_changed(PodUid("stranger"), None)
     scene.runner.group_changed(GANG, None)
     scene.runner.sibling_unschedulable(PodUid("w-1"), GANG)
     scene.runner.node_changed("n-1")
+    scene.clock.advance()
 
-    assert not scene.runner._mailbox
+    assert reacted == []
 
 
 def test_a_deleted_group_a_lost_node_and_an_unschedulable_member_are_processed():
@@ -342,9 +345,11 @@ def test_an_answer_that_cannot_be_delivered_does_not_affect_others(caplog):
 
 def test_an_impossible_event_is_logged_and_ignored(caplog):
     scene = Scene(2)
+    scene.world.add_pod("alone", gang=None)
+    scene.bind("alone")
     waiting = scene.bind("w-0")
     stranger = BindOrder(uid=PodUid("stranger"), namespace="team", name="stranger", node="n-1")
-    scene.runner._settle(stranger, BOUND)
+    scene.binder.settle(stranger, BOUND)
 
     assert "permit runner failed" in caplog.text
     scene.clock.advance(30)
