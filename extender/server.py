@@ -100,28 +100,34 @@ class Application:
         self._parts = runtime, hooks, pages
 
     async def stop(self) -> None:
-        """Refuse waiting binds, finish binds in progress, and serve pages in the meantime.
-
-        A bind in progress never takes longer than its API call may take, so none is cut off.
-        The hook port ends last: a call on its way to it would be lost.
-        """
+        """End what `start` has started."""
         if self._parts is None:
             return
-        runtime, hooks, pages = self._parts
-        runtime.drain()
-        await hooks.drain(Timeouts.of(self._settings).answer_s)
-        # Concurrently: a standby waits for our lease and must not wait for readers of pages.
-        ended = await asyncio.gather(
-            runtime.finish(), asyncio.to_thread(pages.stop), return_exceptions=True
-        )
-        await hooks.end()
-        for each in ended:
-            if each is not None:
-                raise each
+        await stop_parts(*self._parts, Timeouts.of(self._settings).answer_s)
 
     def _socket(self, listening: Sequence[Any], where: str, flag: str) -> Any:
         port = address(where, flag)[1]
         return next(each.sock for each in listening if each.getsockname()[1] == port)
+
+
+async def stop_parts(
+    runtime: Runtime, hooks: HookServer, pages: OperationsServer, answer_s: float
+) -> None:
+    """Refuse waiting binds, finish binds in progress, and serve pages in the meantime.
+
+    A bind in progress never takes longer than its API call may take, so none is cut off. The hook
+    port ends last: a call on its way to it would be lost.
+    """
+    runtime.drain()
+    await hooks.drain(answer_s)
+    # Concurrently: a standby waits for our lease and must not wait for readers of pages.
+    ended = await asyncio.gather(
+        runtime.finish(), asyncio.to_thread(pages.stop), return_exceptions=True
+    )
+    await hooks.end()
+    for each in ended:
+        if each is not None:
+            raise each
 
 
 def log_start(settings: Settings) -> None:

@@ -13,7 +13,6 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtensionOID, NameOID
 
 from extender.settings import Settings
-from extender.tls import issue
 from extender.tls.certificates import Files, NamedFile
 from extender.tls.issue import Authority, Pair
 
@@ -28,12 +27,17 @@ def days_ago(days: float) -> datetime:
 def below(root: Authority, name: str) -> Authority:
     """Make an authority that another one signed."""
     key = ec.generate_private_key(ec.SECP256R1())
-    told = (
-        issue._certificate(name, "our CA", key, 9, None)
-        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
-        .add_extension(issue._usage(signs_certificates=True), critical=True)
-    )
-    return Authority(told.sign(root._key, hashes.SHA256()), key)
+    issuer = x509.load_pem_x509_certificate(root.pair.certificate)
+    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
+    begins, ends = days_ago(1), days_ago(-9)
+    told = x509.CertificateBuilder(issuer.subject, subject, key.public_key(), 8, begins, ends)
+    for each in issuer.extensions:  # those of an authority
+        if not isinstance(each.value, x509.SubjectKeyIdentifier):
+            told = told.add_extension(each.value, each.critical)
+    own = x509.SubjectKeyIdentifier.from_public_key(key.public_key())
+    signer = serialization.load_pem_private_key(root.pair.key, None)
+    assert isinstance(signer, ec.EllipticCurvePrivateKey)
+    return Authority(told.add_extension(own, critical=False).sign(signer, hashes.SHA256()), key)
 
 
 def odd_authority() -> bytes:

@@ -31,7 +31,7 @@ from extender.wiring import Runtime
 
 #: A name that the API server accepts.
 _NAME = re.compile("[a-z0-9]([-a-z0-9]{0,38}[a-z0-9])?")
-_MOST_GANGS, _MOST_PODS = 24, 200
+MOST_GANGS, MOST_PODS = 24, 200
 
 
 class Field(NamedTuple):
@@ -95,9 +95,9 @@ class GangForm:
         if any(each.name == requested.name for each in present):
             raise InvalidInput(f"there is a gang {requested.name} already; choose another name")
         pods = sum(each.size for each in present) + requested.size
-        if len(present) >= _MOST_GANGS or pods > _MOST_PODS:
+        if len(present) >= MOST_GANGS or pods > MOST_PODS:
             raise InvalidInput(
-                f"more than {_MOST_GANGS} gangs or {_MOST_PODS} pods at a time are too many for a"
+                f"more than {MOST_GANGS} gangs or {MOST_PODS} pods at a time are too many for a"
                 " demo; wait until some have ended"
             )
         self._scene.submit(requested)

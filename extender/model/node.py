@@ -26,13 +26,16 @@ class HostPorts:
 
     __slots__ = ("_counts",)
 
-    def __init__(self, ports: Iterable[HostPort] = ()) -> None:
-        self._counts: Mapping[PortKey, int] = _counted({}, ports, 1)
+    def __init__(
+        self, ports: Iterable[HostPort] = (), *, counts: Mapping[PortKey, int] | None = None
+    ) -> None:
+        """With *counts* by key, *ports* is not read."""
+        self._counts = _counted({}, ports, 1) if counts is None else counts
 
     @classmethod
     def counted(cls, counts: Mapping[PortKey, int]) -> HostPorts:
         """Build from counts by key."""
-        return _from_counts(dict(counts))
+        return cls(counts=dict(counts))
 
     @property
     def counts(self) -> Mapping[PortKey, int]:
@@ -41,11 +44,11 @@ class HostPorts:
 
     def plus(self, ports: Iterable[HostPort]) -> HostPorts:
         """Return these and *ports*."""
-        return _from_counts(_counted(self._counts, ports, 1))
+        return HostPorts(counts=_counted(self._counts, ports, 1))
 
     def minus(self, ports: Iterable[HostPort]) -> HostPorts:
         """Return these without *ports*."""
-        return _from_counts(_counted(self._counts, ports, -1))
+        return HostPorts(counts=_counted(self._counts, ports, -1))
 
     def conflicts(self, ports: Iterable[HostPort]) -> bool:
         """Return whether one of *ports* conflicts with these."""
@@ -98,12 +101,6 @@ def _counted(
             else:
                 counts.pop(key, None)
     return counts
-
-
-def _from_counts(counts: Mapping[PortKey, int]) -> HostPorts:
-    made = HostPorts()
-    made._counts = counts
-    return made
 
 
 Amounts: TypeAlias = npt.NDArray[np.int64]

@@ -41,7 +41,8 @@ class QueueTree:
         elif parent in self.effective_parents:
             self.effective_parents[name] = self.effective_parents[parent]
 
-    def _add_all(self, path: Iterable[str], written: Mapping[str, str], top: str | None) -> None:
+    def add_all(self, path: Iterable[str], written: Mapping[str, str], top: str | None) -> None:
+        """Add the queues of *path*, each after its parent; *top* has none."""
         for name in path:
             self._add(name, None if name == top else written.get(name))
 
@@ -63,14 +64,14 @@ def queue_tree(queues: Mapping[str, Queue]) -> QueueTree:
             here = written.get(here)
         climbed = [*path]
         if here is None or here not in path:
-            tree._add_all(reversed(climbed), written, None)
+            tree.add_all(reversed(climbed), written, None)
             continue
         cycle = tuple(climbed[path[here] :])
         tree.cycles.update(dict.fromkeys(cycle, cycle))
         top = max(cycle, key=order.__getitem__)
         after = cycle.index(top) + 1
         opened = (*climbed[: path[here]], *cycle[after:], *cycle[:after])
-        tree._add_all(reversed(opened), written, top)
+        tree.add_all(reversed(opened), written, top)
     return tree
 
 

@@ -178,8 +178,8 @@ class QuotaNode:
     """One queue in the tree, or the share of a namespace; usage is counted in all nodes above."""
 
     __slots__ = (
-        "_terminating_above", "ceiling", "guarantee", "held", "name", "namespace", "parent",
-        "shares", "terminating",
+        "ceiling", "guarantee", "held", "name", "namespace", "parent", "shares", "terminating",
+        "terminating_above",
     )  # fmt: skip
 
     def __init__(
@@ -198,31 +198,19 @@ class QuotaNode:
         #: Used by terminating pods, also below, as far as it needs capacity for them; and what of
         #: that is counted above.
         self.terminating: dict[str, int] = {}
-        self._terminating_above: dict[str, int] = {}
+        self.terminating_above: dict[str, int] = {}
 
     def take(self, amounts: Mapping[str, int]) -> None:
         """Count *amounts* here and, beyond the guarantee, in all queues above."""
         quota: QuotaNode | None = self
         while quota is not None and amounts:
             if quota.guarantee:
-                amounts = quota._move(amounts)
+                amounts = _count(quota, amounts)
             else:  # almost always, and for every pod that is tried
                 held = quota.held
                 for name, amount in amounts.items():
                     held[name] = held.get(name, 0) + amount
             quota = quota.parent
-
-    def _move(self, amounts: Mapping[str, int]) -> dict[str, int]:
-        """Count *amounts* here; return by how much the family needs more, or less."""
-        moved: dict[str, int] = {}
-        for name, amount in amounts.items():
-            before = self.held.get(name, 0)
-            after = self.held[name] = before + amount
-            least = self.guarantee.get(name, 0)
-            change = max(after, least) - max(before, least) if least else amount
-            if change:
-                moved[name] = change
-        return moved
 
     def how_many(self, requested: Resources) -> tuple[int, Problem | None]:
         """Count how often *requested* fits here; add the problem if it does not fit at all."""
@@ -233,7 +221,7 @@ class QuotaNode:
             times, where = self._times(name, amount)
             if times < most:
                 most = times
-                problem = where._reached(self, name, amount) if not times else None
+                problem = _reached(where, self, name, amount) if not times else None
         return most, problem
 
     def _times(self, name: str, amount: int) -> tuple[int, QuotaNode]:
@@ -272,17 +260,9 @@ class QuotaNode:
         quota: QuotaNode | None = self
         while quota is not None and amounts:
             _add(quota.terminating, amounts)
-            amounts = quota._beyond_guarantee(amounts)
-            _add(quota._terminating_above, amounts)
+            amounts = _beyond_guarantee(quota, amounts)
+            _add(quota.terminating_above, amounts)
             quota = quota.parent
-
-    def _beyond_guarantee(self, terminating: Mapping[str, int]) -> dict[str, int]:
-        """Return what the family needs for *terminating* beyond its guarantee and what it holds."""
-        beyond = {}
-        for name, amount in terminating.items():
-            held, least = self.held.get(name, 0), self.guarantee.get(name, 0)
-            beyond[name] = max(held + amount, least) - max(held, least)
-        return beyond
 
     def blocked_by_terminating(
         self, requested: Mapping[str, int], *, is_taken: bool
@@ -301,29 +281,15 @@ class QuotaNode:
                 held, wanted = quota.held.get(name, 0) + more.get(name, 0), requested.get(name, 0)
                 most = quota.ceiling.get(name, inf)
                 if gone > 0 < wanted and held + gone > most >= held:
-                    return quota._blocked(name, held - wanted, gone, wanted)
+                    return _blocked(quota, name, held - wanted, gone, wanted)
             # Pods that started since may have used up the guarantee which covered the terminating
             # ones.
-            counted = quota._terminating_above
+            counted = quota.terminating_above
             above = {
-                n: a - counted.get(n, 0) for n, a in quota._beyond_guarantee(terminating).items()
+                n: a - counted.get(n, 0) for n, a in _beyond_guarantee(quota, terminating).items()
             }
-            more = quota._beyond_guarantee(more)
+            more = _beyond_guarantee(quota, more)
         return None
-
-    def _blocked(self, name: str, used: int, terminating: int, requested: int) -> Problem:
-        most = write_amount(name, self.ceiling[name])
-        reason = Reason.NAMESPACE_OVER_LIMIT if self.namespace else Reason.QUEUE_AT_CAPABILITY
-        has = (
-            f"{self.words} uses {write_amount(name, used)} of at most {most} {name}"
-            if self.name != TOP
-            else f"{write_amount(name, used)} of {most} {name} is in use or guaranteed to others"
-        )
-        message = (
-            f"{has}, and terminating pods use {write_amount(name, terminating)} until they are"
-            f" gone; {write_amount(name, requested)} more would exceed it"
-        )
-        return Problem(reason, message)
 
     def lacks(self, requested: Mapping[str, int]) -> str:
         """Return a resource of *requested* that this node alone has too little of; else empty."""
@@ -387,28 +353,66 @@ class QuotaNode:
         )
         return Problem(Reason.NAMESPACE_OVER_LIMIT, message)
 
-    def _reached(self, claimant: QuotaNode, name: str, requested: int) -> Problem:
-        held, most = self.held.get(name, 0), self.ceiling.get(name, 0)
-        if self.namespace:
-            return self.at_most(name, requested)
-        kept = sum(
-            share.unused_guarantee.amount(name) for share in self.shares if share is not claimant
-        )
-        if self.name != TOP and kept:
-            message = (
-                f"queue {self.name} uses {write_amount(name, held - kept)} {name}, reserves"
-                f" {write_amount(name, kept)} for its namespaces and may have at most"
-                f" {write_amount(name, most)}; {write_amount(name, requested)} more would exceed it"
-            )
-            return Problem(Reason.QUEUE_AT_CAPABILITY, message)
-        if self.name != TOP:
-            return at_capability(self.name, name, held, requested, most)
+
+def _count(quota: QuotaNode, amounts: Mapping[str, int]) -> dict[str, int]:
+    """Count *amounts* in *quota*; return by how much its family needs more, or less."""
+    moved: dict[str, int] = {}
+    for name, amount in amounts.items():
+        before = quota.held.get(name, 0)
+        after = quota.held[name] = before + amount
+        least = quota.guarantee.get(name, 0)
+        change = max(after, least) - max(before, least) if least else amount
+        if change:
+            moved[name] = change
+    return moved
+
+
+def _beyond_guarantee(quota: QuotaNode, terminating: Mapping[str, int]) -> dict[str, int]:
+    """Return what the family needs for *terminating* beyond its guarantee and what it holds."""
+    beyond = {}
+    for name, amount in terminating.items():
+        held, least = quota.held.get(name, 0), quota.guarantee.get(name, 0)
+        beyond[name] = max(held + amount, least) - max(held, least)
+    return beyond
+
+
+def _blocked(quota: QuotaNode, name: str, used: int, terminating: int, requested: int) -> Problem:
+    most = write_amount(name, quota.ceiling[name])
+    reason = Reason.NAMESPACE_OVER_LIMIT if quota.namespace else Reason.QUEUE_AT_CAPABILITY
+    has = (
+        f"{quota.words} uses {write_amount(name, used)} of at most {most} {name}"
+        if quota.name != TOP
+        else f"{write_amount(name, used)} of {most} {name} is in use or guaranteed to others"
+    )
+    message = (
+        f"{has}, and terminating pods use {write_amount(name, terminating)} until they are"
+        f" gone; {write_amount(name, requested)} more would exceed it"
+    )
+    return Problem(reason, message)
+
+
+def _reached(quota: QuotaNode, claimant: QuotaNode, name: str, requested: int) -> Problem:
+    held, most = quota.held.get(name, 0), quota.ceiling.get(name, 0)
+    if quota.namespace:
+        return quota.at_most(name, requested)
+    kept = sum(
+        share.unused_guarantee.amount(name) for share in quota.shares if share is not claimant
+    )
+    if quota.name != TOP and kept:
         message = (
-            f"{write_amount(name, held)} of {write_amount(name, most)} {name} is in use or"
-            f" guaranteed to others; {write_amount(name, requested)} more for {claimant.words}"
-            " would use capacity guaranteed to others"
+            f"queue {quota.name} uses {write_amount(name, held - kept)} {name}, reserves"
+            f" {write_amount(name, kept)} for its namespaces and may have at most"
+            f" {write_amount(name, most)}; {write_amount(name, requested)} more would exceed it"
         )
         return Problem(Reason.QUEUE_AT_CAPABILITY, message)
+    if quota.name != TOP:
+        return at_capability(quota.name, name, held, requested, most)
+    message = (
+        f"{write_amount(name, held)} of {write_amount(name, most)} {name} is in use or"
+        f" guaranteed to others; {write_amount(name, requested)} more for {claimant.words}"
+        " would use capacity guaranteed to others"
+    )
+    return Problem(Reason.QUEUE_AT_CAPABILITY, message)
 
 
 def left_of_all(quotas: Iterable[QuotaNode], name: str) -> dict[QuotaNode, float]:

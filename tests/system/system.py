@@ -259,7 +259,8 @@ class System:
                 is_tentative=each.stage <= Stage.FILTERED,
                 is_placeholder=each.pod.is_placeholder,
             )
-            for each in self._cluster.reservations._by_uid.values()
+            for gang in self._cluster.reservations.gangs()
+            for each in self._cluster.reservations.of_gang(gang)
         ]
 
     # ── ports of the planning loop and the permit runner, mostly unused here ──────────────

@@ -44,9 +44,9 @@ def stage() -> Iterator[Stage]:
     made: list[World] = []
 
     def make(ways: SchedulerOptions | None = None, nodes: int = 2) -> tuple[World, Scripted]:
-        world, extender = World(ways), Scripted()
+        extender = Scripted()
+        world = World(ways, extender=extender)
         made.append(world)
-        world.scheduler._extender = extender
         for number in range(1, nodes + 1):
             world.create_node(f"n{number}", 4)
         world.scheduler_hears()

@@ -82,11 +82,15 @@ class World:
         ways: SchedulerOptions | None = None,
         policy: Policy = policy_parser.DEFAULT,
         kind: type[System] = System,
+        extender: Any = None,
     ) -> None:
+        """*extender* answers kube-scheduler in place of the system."""
         self.time = VirtualClock()
         self.api = ApiServer(self.time)
         self.system = kind(self.time, self.api, policy)
-        self.scheduler = KubeScheduler(self.time, self.api, self, ways, self._will_evict)
+        self.scheduler = KubeScheduler(
+            self.time, self.api, extender or self, ways, self._will_evict
+        )
         #: Pods that kube-scheduler evicts in the background, and since when.
         self.evictions: list[tuple[PodUid, float]] = []
         self.referee = Referee(self.time, self.api, self.scheduler, self.system)

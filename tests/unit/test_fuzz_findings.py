@@ -156,7 +156,7 @@ def test_garbage_after_the_last_bind_neither_answers_nor_loses_a_waiting_bind() 
     sent = (CORPUS / "hook-port" / "garbage-behind-a-last-bind.http").read_bytes()
 
     with HookStreams() as edge:
-        _, verdict = edge._verdict(sent)
+        _, verdict = edge.verdict_of(sent)
 
     assert verdict.asked == (("bind", b'{"a":1}'),)
     assert (verdict.statuses, verdict.end) == ((), "open")
@@ -167,7 +167,7 @@ def test_garbage_after_the_last_request_does_not_answer_it(name: str) -> None:
     sent = (CORPUS / "page-port" / f"{name}.http").read_bytes()
 
     with PageStreams() as edge:
-        verdict = edge._verdict(sent, is_slow=True)
+        verdict = edge.verdict_of(sent, is_slow=True)
 
     assert len(verdict.statuses) == 1
     assert 400 not in verdict.statuses

@@ -12,8 +12,9 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Coroutine, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -174,12 +175,14 @@ class FakeHookServer:
         self._events.append("connections ended")
 
 
+def stop(parts: FakeParts) -> Coroutine[Any, Any, None]:
+    return server.stop_parts(parts, FakeHookServer(parts.events), parts, 1.0)  # type: ignore[arg-type]
+
+
 def test_an_open_page_does_not_delay_the_release_of_the_lease() -> None:
     parts = FakeParts()
-    application = server.Application(Settings())
-    application._parts = (parts, FakeHookServer(parts.events), parts)  # type: ignore[assignment]
 
-    asyncio.run(application.stop())
+    asyncio.run(stop(parts))
 
     assert parts.events == [
         *("binds refused", "calls answered", "lease released", "pages ended"),
@@ -189,8 +192,6 @@ def test_an_open_page_does_not_delay_the_release_of_the_lease() -> None:
 
 def test_a_failed_shutdown_of_the_pages_is_raised_after_the_lease_is_released() -> None:
     parts = FakeParts()
-    application = server.Application(Settings())
-    application._parts = (parts, FakeHookServer(parts.events), parts)  # type: ignore[assignment]
 
     def stumble() -> None:
         raise TimeoutError("a page takes too long")
@@ -198,5 +199,5 @@ def test_a_failed_shutdown_of_the_pages_is_raised_after_the_lease_is_released() 
     parts.stop = stumble  # type: ignore[method-assign]
 
     with pytest.raises(TimeoutError):
-        asyncio.run(application.stop())
+        asyncio.run(stop(parts))
     assert parts.events[2:] == ["lease released", "connections ended"]

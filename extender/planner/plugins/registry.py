@@ -41,7 +41,7 @@ _OWN: Mapping[str, type[Plugin]] = {
 
 def names() -> tuple[str, ...]:
     """Return the names of all available plugins, our own first."""
-    return (*_OWN, *_third_party())
+    return (*_OWN, *third_party())
 
 
 def make(option: PluginOption, place: str, rules: Rules = OURS) -> Plugin:
@@ -68,7 +68,7 @@ def declared(name: str) -> tuple[Sequence[str] | None, Sequence[str]]:
 
 def _load(name: str, place: str) -> type[Plugin]:
     try:
-        loaded = _third_party()[name].load()
+        loaded = third_party()[name].load()
     except Exception as error:
         raise InvalidConfiguration(f"{place}: plugin {name} cannot be loaded: {error}") from error
     if not (isinstance(loaded, type) and issubclass(loaded, Plugin)):
@@ -77,5 +77,6 @@ def _load(name: str, place: str) -> type[Plugin]:
 
 
 @cache
-def _third_party() -> Mapping[str, EntryPoint]:
+def third_party() -> Mapping[str, EntryPoint]:
+    """Return the entry points of the installed plugins, by name; read once."""
     return {point.name: point for point in entry_points(group=ENTRY_POINTS)}

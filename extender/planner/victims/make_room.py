@@ -63,6 +63,11 @@ class VictimFinder:
         #: A later action of this cycle assigns free capacity; reserving it here keeps it unused.
         self._leaves_free_capacity = "allocate" in actions[actions.index(action) + 1 :]
 
+    @property
+    def failures(self) -> int:
+        """The number of failed searches that are remembered."""
+        return sum(map(len, self._hopeless.values()))
+
     def free_capacity(self, gang: GangState, pool: Pool) -> None:
         """Evict others until the minimum of *gang* fits, or its members one by one."""
         if self._session.plugins.missing_members(gang):

@@ -40,7 +40,7 @@ def streams() -> Iterator[HookStreams]:
 def read(streams: HookStreams, name: str) -> tuple[Verdict, list[Call]]:
     """Give our verdict and what the other reads."""
     sent = (CORPUS / f"{name}.http").read_bytes()
-    return streams._verdict(sent)[1], another_reader.calls(sent)
+    return streams.verdict_of(sent)[1], another_reader.calls(sent)
 
 
 def without_refused_bodies(ours: tuple[Call, ...], theirs: list[Call]) -> list[Call]:

@@ -149,13 +149,17 @@ def test_names_of_saved_objects_are_printed_as_text(tmp_path: Path, output: str)
     assert is_text(result.output)
 
 
-def test_a_log_record_is_one_line_of_plain_json() -> None:
-    record = logging.LogRecord("x", logging.INFO, "x.py", 1, "sentence", (), None)
-    record.facts = {"gang": EVIL, "half": "\ud800"}
-    line = logs._JsonLines().format(record)
+def test_a_log_record_is_one_line_of_plain_json(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(logging.getLogger(), "handlers", [])
+    logs.set_up("warning")
+    facts = {"gang": EVIL, "half": "\ud800"}
+    logging.getLogger("x").warning("sentence", extra={"facts": facts})
+    written = capsys.readouterr().err
 
+    (line,) = written.splitlines()
     assert is_text(line)
-    assert "\n" not in line
     assert json.loads(line)["gang"] == EVIL
 
 

@@ -189,5 +189,6 @@ def test_completion_sends_the_given_token(url: str, good: str) -> None:
     ):
         with CliRunner().isolation(env=environment):
             told = [*words, f"--ops-url={url}"]
-            context = command.make_context("explain", told, resilient_parsing=True)
-            assert completion._target(context).token_from == good
+            context = command.make_context("explain", told, resilient_parsing=True, obj=10.0)
+            (found,) = completion.queue_names(context, command.params[0], "")
+            assert found.value == "default"

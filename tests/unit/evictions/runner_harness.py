@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence, Set
+from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -14,10 +15,12 @@ from extender.model.gang import Gang, GangKey
 from extender.model.pod import SCHEDULED_SET, Pod, PodUid, Status
 from extender.model.snapshot import Snapshot
 from extender.planner.plan import Eviction, Plan
+from extender.ports import EvictOrder, EvictOutcome
 from extender.sim.clock import VirtualClock
 from extender.status.history import GangHistory
 from tests.doubles import RecordingAnnouncer, RecordingEvictor
 from tests.scene import gang, snapshot
+from tests.series import value
 
 NEEDY = gang("needy", 2, status=Status.PENDING, queue="right")
 OLD = gang("old", 2)
@@ -44,7 +47,7 @@ class RunnerHarness:
         self._seen: Mapping[GangKey, Gang] = {}
         self.pending = PendingEvictions(self)
         self.runner = EvictionRunner(
-            evictor=self.evictor,
+            evictor=self,
             events=self.announcer,
             journal=self.journal,
             metrics=self.metrics,
@@ -54,6 +57,10 @@ class RunnerHarness:
             dry_run=self.dry_run,
         )
         self.runner.on_objection(self._count_plan_request)
+
+    def evict(self, orders: Sequence[EvictOrder]) -> Sequence[Future[EvictOutcome]]:
+        """Let the present evictor evict."""
+        return self.evictor.evict(orders)
 
     def _count_plan_request(self) -> None:
         self.plan_requests += 1
@@ -76,7 +83,7 @@ class RunnerHarness:
         return sorted(each.name for each in self.pending.pods(gang.key, pods))
 
     def counted(self, action: str, outcome: str) -> float:
-        return self.metrics.evictions.labels(action, outcome)._value.get()
+        return value(self.metrics, "evictions_total", action=action, outcome=outcome)
 
     def protected(self, *gangs: Gang, **facts: Any) -> set[str]:
         """Return the names of the protected pods."""

@@ -266,7 +266,7 @@ def test_a_remaining_member_counts_as_leaving_unless_its_eviction_was_refused() 
     harness = RunnerHarness()
     evict_partly(harness, EvictOutcome(EvictResult.BLOCKED, "no"))
     slow, left = SlowEvictor(), gang("old", [pod("old-1", on="n")], min_member=2)
-    harness.runner._evictor = slow
+    harness.evictor = slow
     harness.clock.advance(AGAIN.longest_s)
     assert harness.leaving_members(left) == []
     harness.run(left, NEEDY, wanted=[])

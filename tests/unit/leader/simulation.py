@@ -67,7 +67,7 @@ class Replica:
         rate: float = 1.0,
     ) -> None:
         self.name = name
-        self._simulation = simulation
+        self.simulation = simulation
         self._rate = rate
         self.wall_offset_s = 0.0
         self.is_warm = True
@@ -98,19 +98,19 @@ class Replica:
     # What the lease keeper sees
 
     def monotonic(self) -> float:
-        return 100.0 + self._simulation.seconds * self._rate
+        return 100.0 + self.simulation.seconds * self._rate
 
     def now(self) -> float:
-        return EPOCH + self._simulation.seconds + self.wall_offset_s
+        return EPOCH + self.simulation.seconds + self.wall_offset_s
 
     def call_soon(self, callback: Callable[[], object]) -> None:
         self._callbacks.append(callback)
 
     def read(self) -> Lease | None:
-        return self._ask(lambda: self._simulation.server.lease)
+        return self._ask(lambda: self.simulation.server.lease)
 
     def write(self, lease: Lease) -> Lease:
-        written = self._ask(lambda: self._simulation.server.write(lease))
+        written = self._ask(lambda: self.simulation.server.write(lease))
         assert written is not None
         return written
 
@@ -147,7 +147,7 @@ class Replica:
     def act(self) -> None:
         """Send something, if the lease is held; nothing can come between check and sending."""
         if self.term.current():
-            self.sent.append(self._simulation.seconds)
+            self.sent.append(self.simulation.seconds)
 
     @property
     def leads(self) -> bool:

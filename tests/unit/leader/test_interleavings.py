@@ -68,7 +68,7 @@ class WritesOverOthers(OwnLease):
     """Overwrites an expired lease at its current version, not at the version it read."""
 
     def _write(self, lease: Lease) -> None:
-        now = self._leases._simulation.server.lease  # type: ignore[attr-defined]
+        now = self._leases.simulation.server.lease  # type: ignore[attr-defined]
         super()._write(Lease(transitions=lease.transitions, version=now.version if now else ""))
 
 

@@ -88,15 +88,15 @@ class Replica:
         return seen
 
     def put_on(self, number: int) -> None:
-        self._write(self.name, number, labelled=True)
+        self.write(self.name, number, labelled=True)
 
     def withdraw(self, number: int) -> None:
-        self._write(self.name, number, labelled=False)
+        self.write(self.name, number, labelled=False)
 
     def take_off(self, mark: LabelledPod, number: int) -> None:
-        self._write(mark.pod, number, labelled=False, version=mark.version)
+        self.write(mark.pod, number, labelled=False, version=mark.version)
 
-    def _write(self, pod: str, number: int, *, labelled: bool, version: str | None = None) -> None:
+    def write(self, pod: str, number: int, *, labelled: bool, version: str | None = None) -> None:
         self.meanwhile()
         if not self.term.holds(number):
             raise NotLeader("not sent")
@@ -273,9 +273,10 @@ def test_a_replica_that_retires_removes_its_label_and_never_sets_it_again(
 
 
 def test_retiring_waits_for_an_unavailable_server_up_to_a_limit(server: Server) -> None:
-    a = Replica(server, "a", partial(LeaderLabel, retire_s=0.1))
+    a, before = Replica(server, "a", partial(LeaderLabel, retire_s=0.1)), threading.enumerate()
     a.lead()
     a.label.start()
+    (thread,) = set(threading.enumerate()) - set(before)
     eventually(lambda: server.labelled == {"a"})
     tried = threading.Semaphore(0)
 
@@ -290,7 +291,7 @@ def test_retiring_waits_for_an_unavailable_server_up_to_a_limit(server: Server) 
     assert server.labelled == {"a"}
     a.term.end()
     a.label.begun()
-    eventually(lambda: not a.label._thread.is_alive())
+    eventually(lambda: not thread.is_alive())
 
 
 def test_the_label_is_set_at_once_when_a_term_begins(server: Server, a: Replica) -> None:
@@ -354,7 +355,7 @@ class IgnoresTerm(LeaderLabel):
             write(pod, labelled=labelled, version=version)
             labels.meanwhile()
 
-        labels._write = write_in_any_term  # type: ignore[method-assign]
+        labels.write = write_in_any_term  # type: ignore[method-assign]
 
 
 class ChecksOnce(LeaderLabel):

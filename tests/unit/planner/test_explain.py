@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from importlib.metadata import EntryPoint
 from typing import Any
 
 import pytest
@@ -279,8 +280,14 @@ class AlphabetWithWords(Alphabet):
         return f"{ahead.gang.group.name} is a shorter name"
 
 
+def install(monkeypatch: pytest.MonkeyPatch, name: str, kind: str) -> None:
+    """Install a plugin of this module under *name*."""
+    point = EntryPoint(name, f"{__name__}:{kind}", registry.ENTRY_POINTS)
+    monkeypatch.setattr(registry, "third_party", lambda: {name: point})
+
+
 def test_a_plugin_without_words_of_its_own_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(registry._OWN, "alphabet", Alphabet)  # type: ignore[arg-type]
+    install(monkeypatch, "alphabet", "Alphabet")
 
     assert reasons(waiting("z"), mine=waiting("train"), by=policy("alphabet")) == [
         "plugin alphabet puts it first"
@@ -294,7 +301,7 @@ def test_a_plugin_without_words_of_its_own_is_named(monkeypatch: pytest.MonkeyPa
 
 
 def test_a_plugin_may_say_why_in_its_own_words(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(registry._OWN, "talk", AlphabetWithWords)  # type: ignore[arg-type]
+    install(monkeypatch, "talk", "AlphabetWithWords")
 
     assert reasons(waiting("z"), mine=waiting("train"), by=policy("talk")) == [
         "z is a shorter name"

@@ -31,7 +31,7 @@ def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(tmp_path)
     name, _, value = block("toml").splitlines()[1].partition(" = ")
     point = EntryPoint(name, value.strip('"'), registry.ENTRY_POINTS)
-    monkeypatch.setattr(registry, "_third_party", lambda: {point.name: point})
+    monkeypatch.setattr(registry, "third_party", lambda: {point.name: point})
 
 
 def test_the_plugin_decides_which_gang_goes_first_and_which_node_is_not_used(
@@ -82,7 +82,7 @@ def test_an_installed_plugin_runs_only_if_the_policy_names_it_and_replaces_no_bu
         name: EntryPoint(name, "unasked_package:Anything", registry.ENTRY_POINTS)
         for name in ("unasked", "gang", "drf", "binpack")
     }
-    monkeypatch.setattr(registry, "_third_party", lambda: points)
+    monkeypatch.setattr(registry, "third_party", lambda: points)
     policy = policy_parser.parse("tiers: [{plugins: [{name: gang}, {name: drf}]}]", "page")
 
     make_plan(snapshot([node("a", cpu=1)], [gang("web/late", 1, cpu=1)]), policy)

@@ -42,6 +42,8 @@ class World:
         self.table = self.cluster.reservations
         self.published = PublishedPlan()
         self.make_plan: Callable[[Snapshot], Plan] = make_plan
+        #: Why no plan may be made.
+        self.readiness: list[str] = []
         #: kube-scheduler works through its queue all the time.
         self.is_busy = False
         self.woken: list[WakeOrder] = []
@@ -76,7 +78,7 @@ class World:
             reporter=self,
             clock=self.clock,
             metrics=Metrics(),
-            readiness=list,
+            readiness=lambda: self.readiness,
         )
         self.cluster.watch_pods(self.ledger.pod_changed)
         if plan is not None:

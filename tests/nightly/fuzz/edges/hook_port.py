@@ -128,15 +128,15 @@ class HookStreams(Edge):
         return b"".join(_message(chance) for _ in range(chance.choice((1, 1, 2, 3))))
 
     def judge(self, data: bytes) -> None:
-        port, verdict = self._verdict(data)
+        port, verdict = self.verdict_of(data)
         must(not port.connections, "a connection that is lost is still counted")
         must(port._buffered == 0, "what was kept of a body is never given back")
         for pieces in cuts(data):
-            must(self._verdict(*pieces)[1] == verdict, "the verdict is another when it is cut")
+            must(self.verdict_of(*pieces)[1] == verdict, "the verdict is another when it is cut")
         _compare(verdict, another_reader.calls(data))
-        must(self._verdict(GOOD)[1].statuses == (200,), "the next good call is not answered")
+        must(self.verdict_of(GOOD)[1].statuses == (200,), "the next good call is not answered")
 
-    def _verdict(self, *pieces: bytes) -> tuple[HookServer, Verdict]:
+    def verdict_of(self, *pieces: bytes) -> tuple[HookServer, Verdict]:
         heard, line = _Heard(), Line()
         port = HookServer(heard, self._metrics, self._loop, limits=AT_ONCE)  # type: ignore[arg-type]
         connection = _Recording(port)

@@ -76,16 +76,16 @@ class PageStreams(Edge):
 
     def judge(self, data: bytes) -> None:
         for is_slow in (False, True):
-            verdict = self._verdict(data, is_slow=is_slow)
+            verdict = self.verdict_of(data, is_slow=is_slow)
             must(500 not in verdict.statuses, "a page fails")
             for pieces in cuts(data):
-                other = self._verdict(*pieces, is_slow=is_slow)
+                other = self.verdict_of(*pieces, is_slow=is_slow)
                 must(other == verdict, "the verdict is another when it is cut")
-        must(self._verdict(GOOD).statuses == (200,), "the next good question is not answered")
+        must(self.verdict_of(GOOD).statuses == (200,), "the next good question is not answered")
         must(not self._port.connections, "a connection that is lost is still counted")
         must(self._port._buffered == 0, "what was kept of a body is never given back")
 
-    def _verdict(self, *pieces: bytes, is_slow: bool = False) -> Verdict:
+    def verdict_of(self, *pieces: bytes, is_slow: bool = False) -> Verdict:
         """Send, to a desk that writes at once or one that is *slow*."""
         line, self._waiting.is_slow = Line(), is_slow
         connection = OperationsConnection(self._port)
