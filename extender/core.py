@@ -57,6 +57,7 @@ class Core:
         closed: Cause | None = None,
     ) -> None:
         """Binds are refused as *closed* until the permit runner is opened."""
+        self.cluster = cluster
         self.published = published = PublishedPlan()
         self.ledger = ledger = Ledger(cluster, clock, wake=wake, ticket_s=settings.ticket_s)
         self.arrivals = ArrivingGangs(cluster, ledger, clock, grace_s=settings.arrival_grace_s)

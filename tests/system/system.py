@@ -248,6 +248,10 @@ class System:
 
     # ── reservations ──────────────────────────────────────────────────────────────────────
 
+    def pod_woken(self, uid: PodUid, node: str) -> None:
+        """Record a wake-up of a pod."""
+        self._cluster.liveness.pod_woken(uid, node)
+
     def reservations(self) -> list[SystemReservation]:
         """Return all reservations."""
         return [

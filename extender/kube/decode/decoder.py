@@ -89,6 +89,7 @@ class ObjectDecoder(Generic[Raw]):
         trim: Callable[[bytes | msgspec.Raw], bytes | msgspec.Raw] = lambda data: data,
     ) -> None:
         self.kind = kind
+        self.raw = raw
         self._trim = trim
         self.dialect = dialect
         self._read = read

@@ -103,10 +103,22 @@ class World:
         self.groups: dict[str, History[Group]] = defaultdict(History)
         self.nodes: dict[str, History[Node]] = defaultdict(History)
         self.queues: dict[str, History[Queue]] = defaultdict(History)
+        self._takes: Mapping[type[Change], Callable[[Any], None]] = {
+            seen.PodCreated: self._made,
+            seen.PodBound: self._bound,
+            seen.PodLeaving: self._leaving,
+            seen.PodEnded: self._ended,
+            seen.GroupSet: self._group,
+            seen.GroupGone: self._group_gone,
+            seen.NodeSet: self._node,
+            seen.NodeGone: self._node_gone,
+            seen.QueueSet: self._queue,
+            seen.QueueGone: self._queue_gone,
+        }
 
     def take(self, change: Change) -> None:
         """Let one change happen."""
-        _TAKES[type(change)](self, change)
+        self._takes[type(change)](change)
 
     def queue_of(self, pod: PodCreated) -> str | None:
         """Name the queue that pays for a pod; None while its PodGroup is not there."""
@@ -166,20 +178,6 @@ class World:
 
     def _queue_gone(self, change: seen.QueueGone) -> None:
         self.queues[change.name].say(change.at, None)
-
-
-_TAKES: Mapping[type[Change], Callable[[World, Any], None]] = {
-    seen.PodCreated: World._made,
-    seen.PodBound: World._bound,
-    seen.PodLeaving: World._leaving,
-    seen.PodEnded: World._ended,
-    seen.GroupSet: World._group,
-    seen.GroupGone: World._group_gone,
-    seen.NodeSet: World._node,
-    seen.NodeGone: World._node_gone,
-    seen.QueueSet: World._queue,
-    seen.QueueGone: World._queue_gone,
-}
 
 
 def added(amounts: Iterable[Amounts]) -> dict[str, int]:

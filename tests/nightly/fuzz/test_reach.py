@@ -52,7 +52,7 @@ def said(thing: Any, place: str = "") -> Iterator[str]:
 
 def missing(resource: Resource, objects: Iterable[Object]) -> set[str]:
     """Give the fields that are read of a resource and are in none of *objects*."""
-    looked_for = {*read(inspect.type_info(resource.decoder._object.type))}
+    looked_for = {*read(inspect.type_info(resource.decoder.raw))}
     return looked_for - {place for each in objects for place in said(each)}
 
 

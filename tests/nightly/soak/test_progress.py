@@ -34,8 +34,7 @@ class GreedyScheduler:
             self.world.add_group(size, gang, uid=gang)
             for index in range(size):
                 self.world.add_pod(f"{number}-{index}", gang)
-        self.driver = MachineDriver(self.world, Timeouts(hold_s=5))
-        self.driver.machine._table.backoff._chance = self.random.random
+        self.driver = MachineDriver(self.world, Timeouts(hold_s=5), self.random.random)
         self.placed: dict[PodUid, int] = {}
         self.not_before: dict[GangKey, float] = {}
         self.ends: dict[GangKey, float] = {}

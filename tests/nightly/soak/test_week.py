@@ -4,14 +4,19 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import pytest
 
 from extender.cache.cluster import Cluster
 from extender.liveness import SchedulerLiveness
+from extender.model.gang import GangKey
 from extender.model.pod import Pod, PodUid
+from extender.permit import states
+from extender.permit.states import MoveHistory
 from extender.reservations.wakeups import WakeUps
+from extender.status.history import GangHistory
 from extender.status.reporter import Reporter
 
 from .containers import grown, sizes
@@ -22,15 +27,19 @@ BOUNDS = {
     "extender.cache.nodes._REMEMBERED_AMOUNTS": 60,
     "extender.liveness._REMEMBERED": 3,
     "extender.reservations.wakeups._MOST_GONE": 60,
-    "extender.permit.states._MOST_GANGS": 3,
     "extender.status.history._GANGS": 3,
 }
 
 
-@pytest.fixture
-def week(monkeypatch: pytest.MonkeyPatch) -> Iterator[Week]:
+def bound(monkeypatch: pytest.MonkeyPatch) -> None:
     for name, most in BOUNDS.items():
         monkeypatch.setattr(name, most)
+    monkeypatch.setattr(states, "MoveHistory", partial(MoveHistory, most_gangs=3))
+
+
+@pytest.fixture
+def week(monkeypatch: pytest.MonkeyPatch) -> Iterator[Week]:
+    bound(monkeypatch)
     made = Week()
     yield made
     made.close()
@@ -44,13 +53,17 @@ def test_after_a_week_nothing_more_is_kept_than_after_a_day(week: Week) -> None:
     assert sum(day_seven.values()) <= 1.05 * sum(day_one.values())
 
 
-def test_gangs_run_in_that_week(week: Week) -> None:
+def test_gangs_run_in_that_week(week: Week, monkeypatch: pytest.MonkeyPatch) -> None:
+    words, tell = set[str](), GangHistory.tell
+
+    def record(self: GangHistory, key: GangKey, at: float, *line: Any) -> None:
+        words.add(line[1])
+        tell(self, key, at, *line)
+
+    monkeypatch.setattr(GangHistory, "tell", record)
     week.days(1)
 
-    lines = [
-        line.word for key in week.system.journal._lines for line in week.system.journal.story(key)
-    ]
-    assert "Running" in lines
+    assert "Running" in words
 
 
 def keeps_every_pod(monkeypatch: pytest.MonkeyPatch) -> str:
@@ -98,8 +111,7 @@ def hides_it_in_a_closure(monkeypatch: pytest.MonkeyPatch) -> str:
 def test_a_leak_that_is_planted_is_named(
     plant: Callable[[pytest.MonkeyPatch], str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name, most in BOUNDS.items():
-        monkeypatch.setattr(name, most)
+    bound(monkeypatch)
     where = plant(monkeypatch)
     week = Week()
     try:

@@ -170,7 +170,7 @@ class Week:
         self._hear(Upsert(SeenPod(done, member)))
         self._hear(Delete(Kind.POD, picky.uid))
         # Woken, and gone before anybody heard of it.
-        self.system._cluster.liveness.pod_woken(picky.uid, "n1")
+        self.system.pod_woken(picky.uid, "n1")
         stranger = Pod(
             uid=PodUid(f"uid-stranger-{name}"), name="s", shape=shape, node=f"node-{name}",
             status=Status.RUNNING, ours=False, **{**about, "scheduler": "default-scheduler"},

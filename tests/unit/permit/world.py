@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import TypeVar
 
@@ -248,10 +248,15 @@ class World:
 class MachineDriver:
     """Sends events to the state machine, checks it after each, and updates the world."""
 
-    def __init__(self, world: World, limits: Timeouts | None = None) -> None:
+    def __init__(
+        self,
+        world: World,
+        limits: Timeouts | None = None,
+        chance: Callable[[], float] = lambda: 0.0,
+    ) -> None:
         self.world = world
         self.limits = limits or Timeouts()
-        self.machine = StateMachine(world, self.limits, chance=lambda: 0.0)
+        self.machine = StateMachine(world, self.limits, chance=chance)
         self.now = 100.0
         self.answers: dict[CallId, Answer] = {}
         self._calls = 0

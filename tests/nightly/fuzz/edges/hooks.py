@@ -125,8 +125,9 @@ class HookBodies(Edge):
     def _asked(self, verb: str, body: bytes) -> tuple[bytes, bool]:
         """Give the answer, and whether it made a promise; on the loop, which alone makes some."""
         hooks = self._world.runtime.hooks
-        before = len(hooks._gate._cluster.reservations)
-        return hooks.answer(verb, body).body, len(hooks._gate._cluster.reservations) > before
+        reservations = self._world.runtime.core.cluster.reservations
+        before = len(reservations)
+        return hooks.answer(verb, body).body, len(reservations) > before
 
     def _ask(self, verb: str, body: bytes) -> bytes:
         answer: bytes = self._on_loop(lambda: self._world.runtime.hooks.answer(verb, body).body)

@@ -56,7 +56,7 @@ def series() -> str:
 def _families(metrics: Metrics) -> Iterator[Any]:
     """Yield objects that know their labels: our own metrics, and what other collectors collect."""
     # The library has no public way to ask a registry for its collectors, or a series for labels.
-    for collector in metrics.registry._collector_to_names:
+    for collector in metrics.registry._collector_to_names:  # noqa: SLF001
         if isinstance(collector, MetricWrapperBase):
             yield collector
         else:
@@ -64,7 +64,7 @@ def _families(metrics: Metrics) -> Iterator[Any]:
 
 
 def _series(family: Any) -> Iterator[Series]:
-    labels = tuple(family._labelnames)
+    labels = tuple(family._labelnames)  # noqa: SLF001
     described = family.describe()[0] if isinstance(family, MetricWrapperBase) else family
     counts = "_total" if described.type == "counter" else ""
     yield Series(f"{described.name}{counts}", described.type, labels, described.documentation)
