@@ -228,6 +228,10 @@ class System:
             Pod(uid=PodUid("gone"), namespace="a", name="gone", shape=Shape(), scheduler=SCHEDULER)
         )
 
+    def pod_woken(self, uid: PodUid, node: str) -> None:
+        """Record a wake-up of a pod."""
+        self._cluster.liveness.pod_woken(uid, node)
+
     def forget_scheduler(self) -> None:
         """Forget all calls, as after a restart of the extender or when a term begins."""
         self._cluster.liveness.forget()
@@ -247,10 +251,6 @@ class System:
         return self._published().verdicts[gang].reason
 
     # ── reservations ──────────────────────────────────────────────────────────────────────
-
-    def pod_woken(self, uid: PodUid, node: str) -> None:
-        """Record a wake-up of a pod."""
-        self._cluster.liveness.pod_woken(uid, node)
 
     def reservations(self) -> list[SystemReservation]:
         """Return all reservations."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import pytest
 
@@ -27,6 +27,11 @@ class Scripted:
     def filter(self, pod: Pod, member: Membership, offered: Sequence[str]) -> Filtered:
         self.offers.append((pod.name, list(offered)))
         return Filtered(offered) if self.lets_in else Filtered((), dict.fromkeys(offered, "no"))
+
+    def preempt(
+        self, pod: Pod, member: Membership, victims: Mapping[str, Sequence[str]]
+    ) -> Mapping[str, Sequence[str]]:
+        return victims
 
     def bind(self, order: BindOrder, answer: Callable[[str], None]) -> int:
         self.calls.append((order.name, answer))
