@@ -102,7 +102,7 @@ class PodGroup:
     #: The part of it that exceeds what this extender reads (a phrase), mostly empty.
     excess: str = ""
     #: `namespace/name`; read very often, so it is computed once.
-    key: GangKey = field(init=False, compare=False, repr=False)
+    key: GangKey = field(init=False, default=GangKey(""), compare=False, repr=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "key", GangKey(f"{self.namespace}/{self.name}"))

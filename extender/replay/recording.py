@@ -27,7 +27,7 @@ from extender.planner.policy import Policy
 from extender.replay import serialize
 from extender.replay.serialize import Forms
 
-BEGINNING = b"gang-extender recording 1\n"
+BEGINNING = b"gang-extender recording 2\n"
 PREFIX, SUFFIX = "recording-", ".gxr"
 #: The size limit of a recording is divided among this many files; the oldest is deleted.
 FILES = 8
@@ -304,8 +304,8 @@ class _FileReader:
 
 def _reason(error: Exception) -> str:
     return (
-        str(error)
-        if isinstance(error, InvalidInput)
+        str(error)[:200]
+        if isinstance(error, InvalidInput | msgspec.ValidationError)
         else f"it has an unexpected form ({type(error).__name__})"
     )
 

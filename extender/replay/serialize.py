@@ -1,27 +1,36 @@
 """The serialization of snapshots and plans, and of the changes between two of them, without loss.
 
-The form of a value follows from its type hint. Every field of a class is recorded unless `LEFT_OUT`
-names it, so a new field is recorded too. An unknown type fails when the forms are created, not when
-a cycle is recorded.
-
-The result is plain data (lists, texts, numbers) for msgpack. The fields of a class are written by
-position; their names are in the header of the file, so that another version finds them by name.
+msgspec writes and reads the values by their type hints: a dataclass becomes an array of its fields.
+Every field is recorded unless `LEFT_OUT` names it, so a new field is recorded too. An unknown type
+fails when the forms are created, not when a cycle is recorded. The names of the fields are in the
+header of the file, so that another version finds them by name.
 """
 
 from __future__ import annotations
 
 import types
 from collections.abc import Callable, Mapping
-from dataclasses import MISSING, dataclass, field, fields, is_dataclass
+from dataclasses import MISSING, fields, is_dataclass
 from enum import Enum
-from typing import Any, ClassVar, Generic, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import (
+    Annotated,
+    Any,
+    Generic,
+    NamedTuple,
+    TypeVar,
+    Union,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
 
 import msgspec
 import numpy as np
+from msgspec import Meta, convert, defstruct
 
 from extender.errors import InvalidInput
 from extender.model.gang import Gang, PodGroup
-from extender.model.node import Amounts, HostPorts, Node, NodeFacts, NodeTable
+from extender.model.node import Amounts, HostPorts, Node, NodeFacts, NodeTable, PortKey
 from extender.model.pod import Shape
 from extender.model.resources import Resources
 from extender.model.snapshot import Snapshot
@@ -35,332 +44,210 @@ LEFT_OUT = {
     NodeFacts: ("memo", "index"),
     PodGroup: ("key",),
 }
-#: The most digits of an amount that is written as text.
-_MOST_DIGITS = 100
 _RULES = {"ours": OURS, "volcano": VOLCANO}
+_encode = msgspec.msgpack.Encoder().encode
 
 
-class Form(Generic[T]):
-    """Writes and reads values of one type; `read` validates untrusted data."""
+class _Custom(type):
+    """msgspec asks its hook for values of such a type, and takes what the hook returns."""
 
-    #: Equal values are identical in everything that can influence a decision.
-    is_exact = True
-
-    def write(self, value: T) -> Any:
-        """Return *value* as plain data."""
-        raise NotImplementedError
-
-    def read(self, written: Any) -> T:
-        """Return the value of plain data; raise `InvalidInput` for an invalid one."""
-        raise NotImplementedError
+    def __instancecheck__(cls, value: object) -> bool:
+        return True
 
 
-def _check(written: Any, *kinds: type) -> Any:
-    if type(written) not in kinds:
-        raise InvalidInput(f"a {type(written).__name__} where a {kinds[0].__name__} should be")
-    return written
+class _Names(metaclass=_Custom):
+    """A set of texts, written in sorted order."""
+
+    write = sorted
+
+    @staticmethod
+    def read(written: Any) -> frozenset[str]:
+        return frozenset(convert(written, list[str]))
 
 
-@dataclass(frozen=True)
-class _Atom(Form[Any]):
-    kinds: tuple[type, ...]
-
-    def write(self, value: Any) -> Any:
-        return value
-
-    def read(self, written: Any) -> Any:
-        return _check(written, *self.kinds)
-
-
-class _Untyped(Form[Any]):
-    """Any YAML value: the arguments of plugins."""
-
-    def write(self, value: Any) -> Any:
-        return value
-
-    def read(self, written: Any) -> Any:
-        return written
-
-
-@dataclass(frozen=True)
-class _EnumName(Form[Any]):
-    kind: type[Enum]
-
-    def write(self, value: Enum) -> str:
-        return value.name
-
-    def read(self, written: Any) -> Enum:
-        try:
-            return self.kind[_check(written, str)]
-        except KeyError as error:
-            raise InvalidInput(f"{self.kind.__name__} has no {written!r:.40}") from error
-
-
-@dataclass(frozen=True)
-class _Optional(Form[Any]):
-    form: Form[Any]
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "is_exact", self.form.is_exact)
-
-    def write(self, value: Any) -> Any:
-        return None if value is None else self.form.write(value)
-
-    def read(self, written: Any) -> Any:
-        return None if written is None else self.form.read(written)
-
-
-@dataclass(frozen=True)
-class _Items(Form[Any]):
-    """A tuple, or a frozenset, which is written in sorted order."""
-
-    kind: Callable[..., Any]
-    form: Form[Any]
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "is_exact", self.form.is_exact)
-
-    def write(self, value: Any) -> list[Any]:
-        written = [*map(self.form.write, value)]
-        return sorted(written) if self.kind is frozenset else written
-
-    def read(self, written: Any) -> Any:
-        return self.kind(map(self.form.read, _check(written, list)))
-
-
-@dataclass(frozen=True)
-class _Tuple(Form[Any]):
-    """A tuple of fixed length, or a named tuple."""
-
-    kind: Callable[..., Any]
-    forms: tuple[Form[Any], ...]
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "is_exact", all(form.is_exact for form in self.forms))
-
-    def write(self, value: Any) -> list[Any]:
-        return [form.write(each) for form, each in zip(self.forms, value, strict=True)]
-
-    def read(self, written: Any) -> Any:
-        _check(written, list)
-        if len(written) != len(self.forms):
-            raise InvalidInput(f"{len(written)} values where {len(self.forms)} should be")
-        return self.kind(form.read(each) for form, each in zip(self.forms, written, strict=True))
-
-
-@dataclass(frozen=True)
-class _Pairs(Form[Any]):
-    """A mapping, in its order."""
-
-    key: Form[Any]
-    value: Form[Any]
-    is_exact = False  # equal mappings may differ in order
-
-    def write(self, value: Mapping[Any, Any]) -> list[Any]:
-        return [[self.key.write(key), self.value.write(each)] for key, each in value.items()]
-
-    def read(self, written: Any) -> dict[Any, Any]:
-        read = {}
-        for pair in _check(written, list):
-            key, value = _check(pair, list)
-            read[self.key.read(key)] = self.value.read(value)
-        return read
-
-
-class _Amounts(Form[Resources]):
+class _WrittenAmounts(metaclass=_Custom):
     """Amounts by name; a sum of many requests may be too large for an integer of msgpack."""
 
-    is_exact = False
+    @staticmethod
+    def write(value: Resources) -> dict[str, int | str]:
+        return {
+            name: each if -(2**63) <= each < 2**64 else str(each) for name, each in value.items()
+        }
 
-    def write(self, value: Resources) -> dict[str, int | str]:
-        return {name: each if _fits(each) else str(each) for name, each in value.items()}
-
-    def read(self, written: Any) -> Resources:
-        amounts = {}
-        for name, amount in _check(written, dict).items():
-            large = type(amount) is str and len(amount) <= _MOST_DIGITS
-            amounts[_check(name, str)] = int(amount) if large else _check(amount, int)
-        return Resources(amounts)
-
-
-def _fits(amount: int) -> bool:
-    return -(2**63) <= amount < 2**64
+    @staticmethod
+    def read(written: Any) -> Resources:
+        amounts = convert(written, dict[str, int | Annotated[str, Meta(max_length=100)]])
+        return Resources({name: int(each) for name, each in amounts.items()})
 
 
-class _UsedPorts(Form[HostPorts]):
-    is_exact = False
+class _UsedPorts(metaclass=_Custom):
+    """Used host ports: each key with its count."""
 
-    def write(self, value: HostPorts) -> list[Any]:
-        return [[*key, count] for key, count in value.counts.items()]
+    @staticmethod
+    def write(value: HostPorts) -> list[tuple[PortKey, int]]:
+        return list(value.counts.items())
 
-    def read(self, written: Any) -> HostPorts:
-        counts = {}
-        for protocol, port, address, count in _check(written, list):
-            if address is not None:
-                _check(address, str)
-            counts[_check(protocol, str), _check(port, int), address] = _check(count, int)
-        return HostPorts.counted(counts)
+    @staticmethod
+    def read(written: Any) -> HostPorts:
+        return HostPorts.counted(dict(convert(written, list[tuple[PortKey, int]])))
 
 
-class _RulesName(Form[Rules]):
+class _RulesName(metaclass=_Custom):
     """Rules compare by identity, and there are two sets."""
 
-    def write(self, value: Rules) -> str:
+    @staticmethod
+    def write(value: Rules) -> str:
         for name, rules in _RULES.items():
             if value is rules:
                 return name
         raise InvalidInput("rules that are neither ours nor Volcano's cannot be recorded")
 
-    def read(self, written: Any) -> Rules:
-        if _check(written, str) not in _RULES:
+    @staticmethod
+    def read(written: Any) -> Rules:
+        if written not in _RULES:
             raise InvalidInput(f"there are no rules {written!r:.40}")
         return _RULES[written]
 
 
-@dataclass
-class _Dataclass(Form[Any]):
-    """A dataclass; *order* is the order of the fields in the data that is read."""
+class _ShapeNumber(metaclass=_Custom):
+    """The number of a shape in the file."""
 
-    kind: type
-    forms: Mapping[str, Form[Any]]
-    order: tuple[str, ...] = ()
-    _converted: list[tuple[int, Form[Any]]] = field(default_factory=list)
 
-    def __post_init__(self) -> None:
-        compared = {each.name for each in fields(self.kind) if each.compare}
-        parameters: Any = self.kind.__dataclass_params__  # type: ignore[attr-defined]
-        self.is_exact = (
-            parameters.eq
-            and compared >= set(self.forms)
-            and all(form.is_exact for form in self.forms.values())
+_CUSTOM = {
+    Shape: _ShapeNumber,
+    Resources: _WrittenAmounts,
+    HostPorts: _UsedPorts,
+    Rules: _RulesName,
+}
+
+
+class Form(Generic[T]):
+    """Writes and reads values of one type; `read` validates untrusted data."""
+
+    def __init__(self, forms: Forms, hint: Any, written: Any, *, by_value: bool = False) -> None:
+        self._forms, self._hint, self._written = forms, hint, written
+        self._by_value = by_value
+
+    def is_same(self, old: Any, new: T) -> bool:
+        """Return whether *new* need not be written after *old*.
+
+        Equal values may differ in the order of a mapping, or in a field that is not compared.
+        """
+        if old is new:
+            return True
+        return bool(old == new) and (self._by_value or self.write(old) == self.write(new))
+
+    def write(self, value: T) -> msgspec.Raw:
+        """Encode *value* on its own: encoding a cycle at once would block all threads."""
+        hook = self._forms.write_custom
+        return msgspec.Raw(
+            _encode(convert(value, self._written, from_attributes=True, dec_hook=hook))
         )
-        self._converted = [
-            (position, form)
-            for position, form in enumerate(self.forms.values())
-            if not isinstance(form, _Atom)
-        ]
 
-    def write(self, value: Any) -> list[Any]:
-        written = [getattr(value, name) for name in self.forms]
-        for position, form in self._converted:
-            written[position] = form.write(written[position])
-        return written
-
-    def read(self, written: Any) -> Any:
-        order = self.order or tuple(self.forms)
-        if len(_check(written, list)) != len(order):
-            raise InvalidInput(f"{len(written)} fields of {self.kind.__name__}, not {len(order)}")
-        pairs = zip(order, written, strict=True)
-        return self.kind(**{name: self.forms[name].read(each) for name, each in pairs})
+    def read(self, plain: Any) -> T:
+        """Return the value of plain data; raise `ValidationError` for an invalid one."""
+        written = convert(plain, self._written, dec_hook=self._forms.read_custom)
+        read: T = convert(written, self._hint, from_attributes=True, dec_hook=_as_it_is)
+        return read
 
 
-class _Shapes(Form[Shape]):
+def _as_it_is(kind: type, value: Any) -> Any:
+    return value
+
+
+class Shapes:
     """Shapes compare by identity, so each is written once and referred to by its number."""
 
-    is_exact = True
-
-    def __init__(self, whole: Form[Any]) -> None:
-        self._whole = whole
+    def __init__(self, form: Form[Shape]) -> None:
+        self._form = form
         self._numbers: dict[Shape, int] = {}
         self._known: list[Shape] = []
-        self._new: list[Any] = []
+        self._new: list[msgspec.Raw] = []
 
     def write(self, value: Shape) -> int:
+        """Return the number of a shape."""
         number = self._numbers.get(value)
         if number is None:
             self._numbers[value] = number = len(self._numbers)
-            self._new.append(self._whole.write(value))
+            self._new.append(self._form.write(value))
         return number
 
     def read(self, written: Any) -> Shape:
-        if not 0 <= _check(written, int) < len(self._known):
-            raise InvalidInput(f"there is no shape {written}")
-        known: Shape = self._known[written]
-        return known
+        """Return the shape of a number."""
+        if type(written) is not int or not 0 <= written < len(self._known):
+            raise InvalidInput(f"there is no shape {written!r:.40}")
+        return self._known[written]
 
-    def take_new(self) -> list[Any]:
+    def take_new(self) -> list[msgspec.Raw]:
         """Return the shapes that are new since the last call."""
         new, self._new = self._new, []
         return new
 
     def learn(self, written: Any) -> None:
         """Add the new shapes of a recording."""
-        self._known += map(self._whole.read, _check(written, list))
+        self._known += map(self._form.read, written)
 
 
 class Forms:
     """All forms of one file, and the shapes it has written."""
 
-    _ATOMS: ClassVar[Mapping[Any, tuple[type, ...]]] = {
-        str: (str,),
-        int: (int,),
-        bool: (bool,),
-        float: (float, int),
-    }
-
     def __init__(self, schema: Mapping[str, Any] | None = None) -> None:
         self._schema = schema
-        self._classes: dict[type, Form[Any]] = {}
-        self.shapes = _Shapes(self._fields_of(Shape))
+        self._structs: dict[type, type[msgspec.Struct]] = {}
+        self.shapes = Shapes(Form(self, Shape, self._struct(Shape)))
 
-    def schema(self) -> dict[str, list[str]]:
+    def schema(self) -> dict[str, tuple[str, ...]]:
         """Return the names of the fields of each class with a form, in order."""
-        found = {
-            kind.__name__: list(form.forms)
-            for kind, form in self._classes.items()
-            if isinstance(form, _Dataclass)
-        }
+        found = {kind.__name__: each.__struct_fields__ for kind, each in self._structs.items()}
         return dict(sorted(found.items()))
 
-    def of(self, hint: Any) -> Form[Any]:
-        """Return the form of a type hint."""
+    def of(self, hint: Any, *, by_value: bool = False) -> Form[Any]:
+        """Return the form of a type hint; *by_value* if equal values are the same."""
+        return Form(self, hint, self.written(hint), by_value=by_value)
+
+    def write_custom(self, kind: Any, value: Any) -> Any:
+        """Return *value* in its own form."""
+        return self.shapes.write(value) if kind is _ShapeNumber else kind.write(value)
+
+    def read_custom(self, kind: Any, written: Any) -> Any:
+        """Return the value of its own form."""
+        return self.shapes.read(written) if kind is _ShapeNumber else kind.read(written)
+
+    def written(self, hint: Any) -> Any:
+        """Return the hint of what is written for *hint*."""
         hint = getattr(hint, "__supertype__", hint)  # a NewType
-        if hint in self._ATOMS:
-            return _Atom(self._ATOMS[hint])
-        if hint is Any:
-            return _Untyped()
         origin, inner = get_origin(hint), get_args(hint)
-        if origin in (Union, types.UnionType):
-            (only,) = (each for each in inner if each is not type(None))
-            return _Optional(self.of(only))
-        if origin is tuple and inner[-1] is not Ellipsis:
-            return _Tuple(tuple, tuple(map(self.of, inner)))
-        if origin in (tuple, frozenset):
-            return _Items(origin, self.of(inner[0]))
-        if origin is not None and issubclass(origin, Mapping):
-            return _Pairs(*map(self.of, inner))
-        return self._of_class(hint)
+        if hint in _CUSTOM:
+            return _CUSTOM[hint]
+        if origin is frozenset:
+            return _Names
+        if origin is not None:
+            kind = Union if origin is types.UnionType else origin
+            return kind[tuple(map(self.written, inner))]
+        if is_dataclass(hint):
+            return self._struct(hint)
+        if hasattr(hint, "_fields"):
+            hints = get_type_hints(hint)
+            parts = [(name, self.written(hints[name])) for name in hint._fields]
+            return NamedTuple(hint.__name__, parts)
+        if hint in (Any, ..., type(None)) or issubclass(hint, str | int | float | Enum):
+            return hint
+        raise TypeError(f"there is no form to record a {hint}")
 
-    def _of_class(self, kind: Any) -> Form[Any]:
-        own: dict[type, Callable[[], Form[Any]]] = {
-            Shape: lambda: self.shapes,
-            Resources: _Amounts,
-            HostPorts: _UsedPorts,
-            Rules: _RulesName,
-        }
-        if kind in own:
-            return own[kind]()
-        if kind not in self._classes:
-            if isinstance(kind, type) and issubclass(kind, Enum):
-                return _EnumName(kind)
-            if is_dataclass(kind):
-                return self._fields_of(kind)
-            if isinstance(kind, type) and hasattr(kind, "_fields"):
-                hints = get_type_hints(kind)
-                forms = tuple(self.of(hints[name]) for name in kind._fields)
-                self._classes[kind] = _Tuple(kind._make, forms)  # type: ignore[attr-defined]
-            else:
-                raise TypeError(f"there is no form to record a {kind}")
-        return self._classes[kind]
-
-    def _fields_of(self, kind: Any) -> _Dataclass:
-        forms = {name: self.of(hint) for name, hint in kept_fields(kind).items()}
-        order = tuple(forms)
-        if self._schema is not None:
-            order = check_names(kind, self._schema.get(kind.__name__), order)
-        made = _Dataclass(kind, forms, order)
-        self._classes[kind] = made
-        return made
+    def _struct(self, kind: Any) -> type[msgspec.Struct]:
+        """Return a struct that is written as an array of the fields of *kind*."""
+        if kind not in self._structs:
+            hints = kept_fields(kind)
+            names = tuple(hints)
+            if self._schema is not None:
+                names = check_names(kind, self._schema.get(kind.__name__), names)
+            self._structs[kind] = defstruct(
+                kind.__name__,
+                [(name, self.written(hints[name])) for name in names],
+                array_like=True,
+                forbid_unknown_fields=True,
+            )
+        return self._structs[kind]
 
 
 def kept_fields(kind: Any) -> dict[str, Any]:
@@ -371,7 +258,7 @@ def kept_fields(kind: Any) -> dict[str, Any]:
 
 def check_names(kind: Any, written: Any, known: tuple[str, ...]) -> tuple[str, ...]:
     """Return the fields of *kind* in a recording; raise `InvalidInput` for unknown ones."""
-    names = tuple(_check(name, str) for name in _check(written, list))
+    names = convert(written, tuple[str, ...])
     if unknown := [name for name in names if name not in known]:
         raise InvalidInput(f"{kind.__name__} has an unknown field {unknown[0]!r:.40}")
     needed = [
@@ -388,12 +275,6 @@ def check_names(kind: Any, written: Any, known: tuple[str, ...]) -> tuple[str, .
 NONE: Any = None
 #: Nothing changed.
 SAME: Any = object()
-_encode = msgspec.msgpack.Encoder().encode
-
-
-def _raw(plain: Any) -> msgspec.Raw:
-    """Encode a small part on its own: encoding the whole at once would block all threads."""
-    return msgspec.Raw(_encode(plain))
 
 
 class Delta:
@@ -409,14 +290,13 @@ class Delta:
 
 
 class _Whole(Delta):
-    def __init__(self, form: Form[Any], *, by_value: bool) -> None:
+    def __init__(self, form: Form[Any]) -> None:
         self._form = form
-        self._by_value = by_value or form.is_exact
 
     def between(self, old: Any, new: Any) -> Any:
-        if old is not NONE and (old is new or (self._by_value and old == new)):
+        if old is not NONE and self._form.is_same(old, new):
             return SAME
-        return _raw([self._form.write(new)])
+        return [self._form.write(new)]
 
     def applied(self, old: Any, change: Any) -> Any:
         (written,) = change
@@ -426,19 +306,17 @@ class _Whole(Delta):
 class _Keyed(Delta):
     """A mapping by names: added or changed keys, removed keys, and the order."""
 
-    def __init__(self, form: Form[Any], *, by_value: bool) -> None:
+    def __init__(self, form: Form[Any]) -> None:
         self._form = form
-        self._by_value = by_value or form.is_exact
 
     def between(self, old: Any, new: Any) -> Any:
         before: Mapping[str, Any] = {} if old is NONE else old
         if old is not NONE and old is new:
             return SAME
-        changed, by_value, absent = {}, self._by_value, object()
+        changed, absent = {}, object()
         for key, value in new.items():
-            known = before.get(key, absent)
-            if known is not value and not (by_value and known == value):
-                changed[key] = _raw(self._form.write(value))
+            if not self._form.is_same(before.get(key, absent), value):
+                changed[key] = self._form.write(value)
         removed = [key for key in before if key not in new]
         names = list(new)
         if names == [
@@ -450,7 +328,7 @@ class _Keyed(Delta):
             return [0, removed, changed]
         if names == sorted(names):
             return [1, removed, changed]
-        return [0, list(before), {key: _raw(self._form.write(each)) for key, each in new.items()}]
+        return [0, list(before), {key: self._form.write(each) for key, each in new.items()}]
 
     def applied(self, old: Any, change: Any) -> Any:
         is_sorted, removed, changed = change
@@ -474,13 +352,9 @@ class _Places(Delta):
         if old is new and old is not NONE:
             return SAME
         if old is NONE or len(old) != len(new):
-            return [None, [_raw(self._form.write(each)) for each in new]]
+            return [None, [self._form.write(each) for each in new]]
         positions = [at for at, each in enumerate(new) if each is not old[at]]
-        return (
-            [positions, [_raw(self._form.write(new[at])) for at in positions]]
-            if positions
-            else SAME
-        )
+        return [positions, [self._form.write(new[at]) for at in positions]] if positions else SAME
 
     def applied(self, old: Any, change: Any) -> Any:
         positions, written = change
@@ -580,5 +454,5 @@ def _part(hint: Any, forms: Forms, *, by_value: bool) -> Delta:
     if origin is not None and issubclass(origin, Mapping):
         key = getattr(inner[0], "__supertype__", inner[0])
         if key is str:
-            return _Keyed(forms.of(inner[1]), by_value=by_value)
-    return _Whole(forms.of(hint), by_value=by_value)
+            return _Keyed(forms.of(inner[1], by_value=by_value))
+    return _Whole(forms.of(hint, by_value=by_value))
