@@ -22,6 +22,8 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import NamedTuple, TypeAlias
 
+from cachetools import LRUCache
+
 from extender.clock import RateLimit, passing
 from extender.errors import ApiError, Forbidden
 from extender.hooks.limits import Refusal
@@ -164,14 +166,12 @@ class TokenReviews:
         max_cached: int = _MAX_CACHED,
         max_known: int = _MAX_KNOWN,
     ) -> None:
-        self._max_cached = max_cached
-        self._max_known = max_known
         self._reviewer = reviewer
         self._loop = loop
         self._monotonic = monotonic
         self._secret = secrets.token_bytes(32)
-        self._verdicts: dict[_Key, tuple[float, Refusal | None]] = {}
-        self._known_until: dict[bytes, float] = {}
+        self._verdicts: LRUCache[_Key, tuple[float, Refusal | None]] = LRUCache(max_cached)
+        self._known_until: LRUCache[bytes, float] = LRUCache(max_known)
         self._open: dict[_Key, _PendingReview] = {}
         self._known_queue = _ReviewQueue("known", RateLimit(20, 50, monotonic), parallel=2)
         self._unknown_queue = _ReviewQueue("unknown", RateLimit(5, 20, monotonic), parallel=2)
@@ -275,17 +275,11 @@ class TokenReviews:
             each.answer(verdict)
 
     def _remember(self, key: _Key, verdict: Refusal | None, asked_at: float) -> None:
-        self._verdicts.pop(key, None)
         self._verdicts[key] = (asked_at + GOOD_S, verdict)
-        if len(self._verdicts) > self._max_cached:
-            del self._verdicts[next(iter(self._verdicts))]
         if verdict is BAD_TOKEN:
             self._known_until.pop(key[0], None)
         elif verdict is None:
-            self._known_until.pop(key[0], None)
             self._known_until[key[0]] = asked_at + _KNOWN_S
-            if len(self._known_until) > self._max_known:
-                del self._known_until[next(iter(self._known_until))]
 
     def _silence(self, queue: _ReviewQueue, error: Exception) -> None:
         """Refuse the requests of one queue for a while: the next reviews would fail as well.
