@@ -5,9 +5,7 @@ Only the demo uses it: the pages of `serve` change nothing.
 
 from __future__ import annotations
 
-import asyncio
 import re
-import time
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import NamedTuple
@@ -19,14 +17,14 @@ from extender.demo.acts import job
 from extender.demo.embedded import MakePort
 from extender.demo.story import Scene
 from extender.errors import InvalidInput
+from extender.hooks.http_connection import HttpConnection
 from extender.hooks.limits import Refusal
 from extender.settings import is_loopback
 from extender.sim.workloads import Job
 from extender.text import shown
 from extender.web.app import OperationsApp
 from extender.web.dashboard.routes import Dashboard
-from extender.web.page_worker import PageRequest
-from extender.web.server import LIMITS, OperationsConnection, OperationsServer
+from extender.web.server import LIMITS, OperationsServer
 from extender.wiring import Runtime
 
 #: A name that the API server accepts.
@@ -172,35 +170,17 @@ class FormPort(OperationsServer):
     def __init__(self, pages: OperationsApp) -> None:
         super().__init__(pages, limits=replace(LIMITS, body=MOST_BYTES))
 
-    def connection(self) -> asyncio.Protocol:
-        """Return the protocol of a new connection."""
-        return FormConnection(self)
-
-
-class FormConnection(OperationsConnection):
-    """One connection of a visitor of the page."""
-
-    def _handle_call(self) -> None:
-        path = self._url.partition(b"?")[0]
-        if self._parser.get_method() != b"POST" or path != f"/{GangForm.PATH}".encode():
-            super()._handle_call()
+    def handle(self, call: HttpConnection) -> None:
+        """Answer a page, or pass the form on."""
+        if call.method != b"POST" or call.path != f"/{GangForm.PATH}".encode():
+            super().handle(call)
             return
-        refusal = check_headers(self._headers) or (_LONG if self._size > MOST_BYTES else None)
+        refusal = check_headers(call.headers) or (_LONG if call.size > MOST_BYTES else None)
         if refusal is not None:
-            self._refuse(refusal)
+            call.refuse(refusal)
             return
-        body, self._body = bytes(self._body), b""
-        self._await_answer()
-        self._port.page_worker.ask(
-            PageRequest(
-                method=b"POST",
-                path=path,
-                since=time.monotonic(),
-                is_wanted=lambda: not self._is_over,
-                take=self._take,
-                form=body,
-            )
-        )
+        call.await_answer()
+        self.ask(call, b"POST", call.path, form=call.take_body())
 
 
 def check_headers(headers: list[tuple[bytes, bytes]]) -> Refusal | None:

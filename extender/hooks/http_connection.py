@@ -11,16 +11,17 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
-from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from http import HTTPStatus
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import httptools
 
-from extender.hooks.http_server import HttpServer
 from extender.hooks.limits import Refusal
+
+if TYPE_CHECKING:
+    from extender.hooks.http_server import HttpServer
 
 log = logging.getLogger(__name__)
 # One read is processed before any other connection is served, so it must not be many small things.
@@ -41,14 +42,16 @@ class _Over(Exception):
     """Stops the parser: the rest of what was read is ignored."""
 
 
-class HttpConnection(asyncio.Protocol, ABC):
-    """Reads calls; a subclass answers them."""
+class HttpConnection(asyncio.Protocol):
+    """Reads calls one by one; the server checks and answers them."""
 
-    def __init__(self, port: HttpServer) -> None:
-        self._port = port
-        self._limits = port.limits
+    def __init__(self, server: HttpServer) -> None:
+        self._server = server
+        self._limits = server.limits
         self._transport: Any = None
         self._parser: Any = httptools.HttpRequestParser(self)
+        #: The address that the client has reached.
+        self.reached = ""
         #: Set once a call on this connection was accepted.
         self.is_trusted = False
         #: When the server aborts this connection, and the reason if that counts as a refusal.
@@ -56,41 +59,68 @@ class HttpConnection(asyncio.Protocol, ABC):
         self._deadline_reason = ""
         #: Buffered bytes of the body; the server counts them.
         self.buffered = 0
-        self._is_over = False
+        #: Nothing more is read or answered.
+        self.is_over = False
         #: A call was refused, and the refusal is delayed.
         self._is_refusal_delayed = False
         self._is_reading = False
         self._is_in_head = False
         #: The client waits for 100 Continue before it sends the body.
         self._expects = False
-        self._is_last = False
+        #: The connection is closed after the next answer.
+        self.is_last = False
         self._is_unread = False
+        #: The answer is a stream of events, which ends with the connection.
+        self._is_stream = False
+        #: The rest of an answer that is written piece by piece.
+        self._pieces: Iterator[memoryview] | None = None
         #: Reading is paused until the server or a timer resumes it.
         self._is_paused = False
         #: A call has arrived whole and its answer was not sent yet.
-        self._is_waiting = False
+        self.is_waiting = False
         #: Bytes of the call: in earlier reads, in this read, and of trailers.
         self._read_before = self._read_now = self._trailed = 0
         #: Chunks of the body, and calls that begin in this read.
         self._chunks = self._begun = 0
-        self._url = b""
-        self._headers: list[tuple[bytes, bytes]] = []
+        self.url = b""
+        self.headers: list[tuple[bytes, bytes]] = []
         #: The transfer codings of the body, in order.
         self._codings: list[bytes] = []
         self._body: bytes | bytearray = b""
-        self._size = 0
-        self._refusal: Refusal | None = None
+        #: Bytes of the whole body; it is dropped if the call is refused or the body is too long.
+        self.size = 0
+        #: Why the headers of the call are refused.
+        self.refusal: Refusal | None = None
 
     @property
     def has_call(self) -> bool:
         """Return whether a call is being read or waits for its answer."""
-        return self._is_reading or self._is_waiting
+        return self._is_reading or self.is_waiting
 
     @property
     def caller(self) -> str:
         """Return the address of the client."""
-        peer = self._transport and self._transport.get_extra_info("peername")
-        return str(peer[0]) if peer else ""
+        return self._address("peername")
+
+    @property
+    def method(self) -> bytes:
+        """Return the method of the call."""
+        method: bytes = self._parser.get_method()
+        return method
+
+    @property
+    def path(self) -> bytes:
+        """Return the path of the call."""
+        return self.url.partition(b"?")[0]
+
+    def take_body(self) -> bytes:
+        """Return the body of the call and release it."""
+        body, self._body = bytes(self._body), b""
+        return body
+
+    def _address(self, side: str) -> str:
+        address = self._transport and self._transport.get_extra_info(side)
+        return str(address[0]) if address else ""
 
     def deadline_passed(self) -> None:
         """Abort, because the deadline has passed."""
@@ -98,16 +128,16 @@ class HttpConnection(asyncio.Protocol, ABC):
 
     def abort(self, reason: str) -> None:
         """Close at once and drop unsent data; without a *reason* no refusal is counted."""
-        self._is_over = True
+        self.is_over = True
         self._body = b""
         if self._transport is not None:
             if reason:
-                self._port.refusals.record(reason, self.caller)
+                self._server.refusals.record(reason, self.caller)
             self._transport.abort()
 
     def close(self) -> None:
         """Close after everything written is sent, if the client reads it in time."""
-        self._is_over = True
+        self.is_over = True
         if self._transport is not None:
             self._set_deadline(self._limits.answer_s, "unread")
             self._transport.close()
@@ -116,8 +146,8 @@ class HttpConnection(asyncio.Protocol, ABC):
         """Continue to read a long call on an untrusted connection, or after a pause."""
         self._is_paused = False
         # With unread answers, `resume_writing` continues to read.
-        is_ending = self._is_over or self._is_refusal_delayed
-        if not is_ending and (self._is_waiting or not self._is_unread):
+        is_ending = self.is_over or self._is_refusal_delayed
+        if not is_ending and (self.is_waiting or not self._is_unread):
             self._transport.resume_reading()
 
     # asyncio
@@ -125,15 +155,17 @@ class HttpConnection(asyncio.Protocol, ABC):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Register with the server."""
         self._transport = transport
+        self.reached = self._address("sockname")
         self._set_deadline(self._limits.idle_s)
-        self._port.add(self)
+        self._server.add(self)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Release everything: the parser and the connection reference each other."""
-        self._is_over = True
-        self._transport = self._parser = None
+        self.is_over = True
+        self._transport = self._parser = self._pieces = None
         self._body = b""
-        self._port.remove(self)
+        self._server.remove(self)
+        self._server.closed(self)
 
     def data_received(self, data: bytes) -> None:
         """Parse; the parser calls the methods below."""
@@ -150,7 +182,7 @@ class HttpConnection(asyncio.Protocol, ABC):
             return
         except httptools.HttpParserError:
             if not self._ignores_input:
-                self._refuse(Refusal(400, "not_http", "not an HTTP request"))
+                self.refuse(Refusal(400, "not_http", "not an HTTP request"))
             return
         if self._is_reading and not self._ignores_input:
             self._read_before += self._read_now
@@ -167,20 +199,23 @@ class HttpConnection(asyncio.Protocol, ABC):
             # Untrusted clients could otherwise keep the loop busy with reads alone.
             self._is_paused = True
             self._transport.pause_reading()
-            self._port.queue_read(self)
+            self._server.queue_read(self)
 
     def pause_writing(self) -> None:
         """Stop reading until the answers are read: each further call would add one."""
         self._is_unread = True
-        if not self._is_waiting:
+        if not self.is_waiting:
             self._set_deadline(self._limits.answer_s, "unread")
-            if not self._is_over:
+            if not self.is_over:
                 self._transport.pause_reading()
 
     def resume_writing(self) -> None:
-        """Continue to read after the client has read the answers."""
+        """Continue to write the answer, or to read after the client has read the answers."""
         self._is_unread = False
-        if self._is_over or self._is_refusal_delayed:
+        if self._pieces is not None and self.is_waiting:
+            self._write_more()
+            return
+        if self._is_stream or self.is_over or self._is_refusal_delayed:
             return
         if not self._is_paused:
             self._transport.resume_reading()
@@ -190,7 +225,10 @@ class HttpConnection(asyncio.Protocol, ABC):
             self._begin_idle()
 
     def eof_received(self) -> bool:
-        """Treat a half-closed connection as closed."""
+        """Close, unless the call waits on a server that answers half-closed connections."""
+        if self.is_waiting and self._server.answers_half_closed and not self._is_stream:
+            self.is_last = True
+            return True
         self.close()
         return False
 
@@ -199,7 +237,7 @@ class HttpConnection(asyncio.Protocol, ABC):
     def on_message_begin(self) -> None:
         """Begin a call; end the connection if the last answer is still pending."""
         self._begun += 1
-        if not self._ignores_input and (self._is_waiting or self._begun > _MOST_CALLS):
+        if not self._ignores_input and (self.is_waiting or self._begun > _MOST_CALLS):
             self._drop("impatient")
         if self._ignores_input:
             raise _Over
@@ -207,22 +245,22 @@ class HttpConnection(asyncio.Protocol, ABC):
         self._expects = False
         if not self._is_unread:
             self._set_deadline(self._limits.call_s, "slow")
-        self._port.touch(self)
-        self._read_before = self._trailed = self._size = self._chunks = 0
-        self._url = self._body = b""
-        self._refusal = None
-        self._headers.clear()
+        self._server.touch(self)
+        self._read_before = self._trailed = self.size = self._chunks = 0
+        self.url = self._body = b""
+        self.refusal = self._pieces = None
+        self.headers.clear()
         self._codings.clear()
 
     def on_url(self, url: bytes) -> None:
         """Append a piece of the path."""
-        self._url += url
+        self.url += url
 
     def on_header(self, name: bytes, value: bytes) -> None:
         """Store a header; trailers are only counted."""
         if self._is_in_head:
-            self._headers.append((name, value))
-            if len(self._headers) > _MOST_HEADERS:
+            self.headers.append((name, value))
+            if len(self.headers) > _MOST_HEADERS:
                 self._refuse_head()
                 raise _Over
             size = len(name)
@@ -244,18 +282,18 @@ class HttpConnection(asyncio.Protocol, ABC):
             self._refuse_head()
             raise _Over
         if self._codings not in _CODINGS.get(self._parser.get_http_version(), ()):
-            self._refuse(
+            self.refuse(
                 Refusal(400, "not_http", "only HTTP/1.1 and the coding chunked are supported")
             )
             raise _Over
         if self._parser.should_upgrade() and self._has_body():
             # The parser takes the body for data of the other protocol.
-            self._refuse(Refusal(400, "not_http", "upgrades are not supported"))
+            self.refuse(Refusal(400, "not_http", "upgrades are not supported"))
             raise _Over
-        self._refusal = self._check_headers()
+        self.refusal = self._server.check(self)
         if self._expects:
-            if self._refusal is not None:
-                self._refuse(self._refusal)
+            if self.refusal is not None:
+                self.refuse(self.refusal)
                 raise _Over
             self._transport.write(_CONTINUE)
 
@@ -274,12 +312,12 @@ class HttpConnection(asyncio.Protocol, ABC):
         """
         if self._ignores_input:
             raise _Over
-        self._size += len(body)
-        if self._refusal is not None or self._size > self._limits.body:
+        self.size += len(body)
+        if self.refusal is not None or self.size > self._limits.body:
             self._body = b""
-            self._port.release_buffer(self)
+            self._server.release_buffer(self)
             return
-        self._port.buffer(self, len(body))
+        self._server.buffer(self, len(body))
         if not self._body:
             self._body = body  # nearly always the body is one piece
         elif isinstance(self._body, bytearray):
@@ -292,34 +330,22 @@ class HttpConnection(asyncio.Protocol, ABC):
         if self._ignores_input:
             raise _Over
         self._is_reading = False
-        self._is_last = self._parser.should_upgrade() or not self._parser.should_keep_alive()
-        self._port.release_buffer(self)
-        self._handle_call()
+        self.is_last = self._parser.should_upgrade() or not self._parser.should_keep_alive()
+        self._server.release_buffer(self)
+        self._server.handle(self)
 
-    # for subclasses
+    # refusals
 
-    @abstractmethod
-    def _handle_call(self) -> None:
-        """Answer a call that has arrived whole."""
-
-    @abstractmethod
-    def _send_sentence(self, status: int, sentence: str) -> None:
-        """Answer with *status* and a sentence."""
-
-    def _check_headers(self) -> Refusal | None:
-        """Return why the headers of a call are refused, None if they are not."""
-        return None
-
-    def _refuse(self, refusal: Refusal) -> None:
+    def refuse(self, refusal: Refusal) -> None:
         """Answer with a refusal and close the connection."""
-        self._port.refusals.record(refusal.reason, self.caller)
+        self._server.refusals.record(refusal.reason, self.caller)
         self._is_reading = False
-        self._is_last = True
-        self._after_delay(partial(self._send_sentence, refusal.status, refusal.why))
+        self.is_last = True
+        self._after_delay(partial(self._server.send_sentence, self, refusal.status, refusal.why))
 
     def _drop(self, reason: str) -> None:
         """Count a refusal and close the connection without an answer."""
-        self._port.refusals.record(reason, self.caller)
+        self._server.refusals.record(reason, self.caller)
         self._after_delay(partial(self.abort, ""))
 
     def _after_delay(self, end: Callable[[], None]) -> None:
@@ -329,38 +355,77 @@ class HttpConnection(asyncio.Protocol, ABC):
             return
         self._is_refusal_delayed = True
         self._body = b""
-        self._port.release_buffer(self)
+        self._server.release_buffer(self)
         self._transport.pause_reading()
         self._set_deadline(self._limits.answer_s)
-        self._port.loop.call_later(self._limits.refusal_delay_s, self._end_unless_over, end)
+        self._server.loop.call_later(self._limits.refusal_delay_s, self._end_unless_over, end)
 
     def _end_unless_over(self, end: Callable[[], None]) -> None:
-        if not self._is_over:
+        if not self.is_over:
             end()
 
     def _fail(self, error: BaseException | None) -> None:
         """Log an unexpected error, answer 500 and close the connection."""
         log.error("a call failed", exc_info=error)
         self._is_reading = False
-        self._is_last = True
-        self._send_sentence(500, "the extender failed to answer; its log has the details")
+        self.is_last = True
+        self._server.send_sentence(
+            self, 500, "the extender failed to answer; its log has the details"
+        )
 
-    def _await_answer(self) -> None:
+    # answers
+
+    def await_answer(self) -> None:
         """Mark the call as waiting for its answer; it has no deadline then."""
-        self._is_waiting = True
+        self.is_waiting = True
         self.deadline = math.inf
+
+    def answer(self, status: int, headers: bytes, body: bytes) -> None:
+        """Answer in one write."""
+        self._begin_answer(status, headers, len(body), body)
+        self._end_answer()
+
+    def answer_in_pieces(
+        self, status: int, headers: bytes, size: int, pieces: Iterator[memoryview]
+    ) -> None:
+        """Answer piece by piece, the next when the client has read enough of those before."""
+        self._begin_answer(status, headers, size)
+        self._pieces = pieces
+        # One deadline for the whole answer, however much of it is read in between.
+        self._set_deadline(self._limits.answer_s, "unread")
+        self._write_more()
+
+    def begin_stream(self, head: bytes, life_s: float) -> None:
+        """Answer with a stream of events."""
+        self._is_stream = self.is_last = True
+        self._set_deadline(life_s + self._limits.answer_s, "unread")
+        self._transport.write(head)
+
+    def send(self, event: bytes) -> None:
+        """Send an event, unless earlier ones are unread."""
+        if not self.is_over and not self._is_unread:
+            self._transport.write(event)
+
+    def _write_more(self) -> None:
+        for piece in self._pieces or ():
+            self._transport.write(piece)
+            if self._is_unread:
+                return
+        if not self._is_unread:
+            self._pieces = None
+            self._end_answer()
 
     def _begin_answer(self, status: int, headers: bytes, size: int, body: bytes = b"") -> None:
         """Write the head and *body*, of which more may follow."""
         self._transport.write(
             b"HTTP/1.1 %d %b\r\n%b%bcontent-length: %d\r\n\r\n%b"
-            % (status, _PHRASES[status], headers, _CLOSE if self._is_last else b"", size, body)
+            % (status, _PHRASES[status], headers, _CLOSE if self.is_last else b"", size, body)
         )
 
     def _end_answer(self) -> None:
         """Close or reuse the connection after a whole answer was written."""
-        self._is_waiting = False
-        if self._is_last:
+        self.is_waiting = False
+        if self.is_last:
             self.close()
         else:
             self._begin_idle()
@@ -370,14 +435,14 @@ class HttpConnection(asyncio.Protocol, ABC):
             self._set_deadline(self._limits.answer_s, "unread")
         else:
             self._set_deadline(self._limits.idle_s)
-        self._port.touch(self)
-        if self._limits.response_pause_s and not self._is_paused and not self._is_over:
+        self._server.touch(self)
+        if self._limits.response_pause_s and not self._is_paused and not self.is_over:
             self._is_paused = True
             self._transport.pause_reading()
-            self._port.loop.call_later(self._limits.response_pause_s, self.resume_reading)
+            self._server.loop.call_later(self._limits.response_pause_s, self.resume_reading)
 
     def _set_deadline(self, seconds: float, reason: str = "") -> None:
-        self.deadline = self._port.loop.time() + seconds
+        self.deadline = self._server.loop.time() + seconds
         self._deadline_reason = reason
 
     @property
@@ -387,18 +452,18 @@ class HttpConnection(asyncio.Protocol, ABC):
         After the last call of a connection they may not even be HTTP. An answer to them would be
         taken for the answer to that call, if it still waits.
         """
-        return self._is_over or self._is_refusal_delayed or (self._is_waiting and self._is_last)
+        return self.is_over or self._is_refusal_delayed or (self.is_waiting and self.is_last)
 
     def _has_body(self) -> bool:
         return any(
             name.lower() in (b"transfer-encoding", b"content-length") and value != b"0"
-            for name, value in self._headers
+            for name, value in self.headers
         )
 
     def _is_head_long(self) -> bool:
-        size = len(self._url) + sum(len(name) + len(value) for name, value in self._headers)
+        size = len(self.url) + sum(len(name) + len(value) for name, value in self.headers)
         return size > self._limits.head
 
     def _refuse_head(self) -> None:
         most = self._limits.head
-        self._refuse(Refusal(431, "head", f"path and headers are over {most} bytes"))
+        self.refuse(Refusal(431, "head", f"path and headers are over {most} bytes"))

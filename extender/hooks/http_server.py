@@ -17,11 +17,11 @@ from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import lru_cache
-from typing import Protocol
+from functools import lru_cache, partial
 
 from extender.clock import RateLimit
-from extender.hooks.limits import RefusalLog
+from extender.hooks.http_connection import HttpConnection
+from extender.hooks.limits import Refusal, RefusalLog
 from extender.metrics import Metrics
 
 #: Longer than any entry of kube-scheduler waits for filter; a bind may wait longer.
@@ -294,32 +294,14 @@ class Limits:
     bodies: int = 64 * 1024 * 1024
 
 
-class Connection(Protocol):
-    """A connection, as the server sees it."""
-
-    is_trusted: bool
-    deadline: float
-    buffered: int
-
-    @property
-    def has_call(self) -> bool:
-        """Return whether a call is being read or waits for its answer."""
-
-    def deadline_passed(self) -> None:
-        """Abort, because the deadline has passed."""
-
-    def abort(self, reason: str) -> None:
-        """Close at once; drop what was not sent yet."""
-
-    def close(self) -> None:
-        """Close after everything written is sent."""
-
-    def resume_reading(self) -> None:
-        """Continue to read."""
-
-
 class HttpServer(ABC):
-    """Listens on one socket and owns its connections; everything happens on the loop."""
+    """Listens on one socket and owns its connections; everything happens on the loop.
+
+    A subclass checks and answers the calls.
+    """
+
+    #: Answer a call after the client has closed its side, too.
+    answers_half_closed = False
 
     def __init__(
         self,
@@ -333,15 +315,15 @@ class HttpServer(ABC):
         self.limits = limits
         self.is_plain = tls is None
         self.refusals = RefusalLog(name, metrics)
-        self.connections: set[Connection] = set()
+        self.connections: set[HttpConnection] = set()
         self._beat_at = time.monotonic()
         self._tls = tls
         #: Connections that may be evicted, the longest idle first.
-        self._untrusted: dict[Connection, None] = {}
-        self._trusted: dict[Connection, None] = {}
+        self._untrusted: dict[HttpConnection, None] = {}
+        self._trusted: dict[HttpConnection, None] = {}
         self._buffered = 0
         #: Connections with a long call that wait to be read, in order.
-        self._reads: dict[Connection, None] = {}
+        self._reads: dict[HttpConnection, None] = {}
         self._read_timer: asyncio.TimerHandle | None = None
         self._acceptor: Acceptor | None = None
         self.is_draining = False
@@ -355,15 +337,27 @@ class HttpServer(ABC):
         return time.monotonic() - self._beat_at
 
     @abstractmethod
-    def connection(self) -> asyncio.Protocol:
-        """Return the protocol of a new connection."""
+    def handle(self, call: HttpConnection) -> None:
+        """Answer a call that has arrived whole, now or later."""
+
+    @abstractmethod
+    def send_sentence(self, call: HttpConnection, status: int, sentence: str) -> None:
+        """Answer with *status* and a sentence."""
+
+    def check(self, call: HttpConnection) -> Refusal | None:
+        """Return why the headers of a call are refused, None if they are not."""
+        return None
+
+    @abstractmethod
+    def closed(self, call: HttpConnection) -> None:
+        """Called when the connection is closed; its call may still wait for an answer."""
 
     async def listen(self, listening: socket.socket) -> None:
         """Start to accept; called on the loop, and `end` must be called on the same loop."""
         limits, refusals = self.limits, self.refusals
         self._acceptor = Acceptor(
             listening,
-            self.connection,
+            partial(HttpConnection, self),
             self._tls,
             refusals.record,
             refusals.disconnected,
@@ -415,13 +409,13 @@ class HttpServer(ABC):
         while self._is_any_waiting(busy) and self.loop.time() < end:
             await asyncio.sleep(0.01)
 
-    def _is_any_waiting(self, busy: list[Connection]) -> bool:
+    def _is_any_waiting(self, busy: list[HttpConnection]) -> bool:
         """Return whether any of these still waits; a closed connection waits for nothing."""
         return any(each.has_call for each in busy if each in self.connections)
 
     # called by connections
 
-    def add(self, connection: Connection) -> None:
+    def add(self, connection: HttpConnection) -> None:
         """Add a connection, and evict others while there are too many."""
         self.connections.add(connection)
         self._untrusted[connection] = None
@@ -430,32 +424,32 @@ class HttpServer(ABC):
             self.never_evict(oldest)
             oldest.abort("full")
 
-    def remove(self, connection: Connection) -> None:
+    def remove(self, connection: HttpConnection) -> None:
         """Remove a closed connection."""
         self.connections.discard(connection)
         self._reads.pop(connection, None)
         self.never_evict(connection)
         self.release_buffer(connection)
 
-    def touch(self, connection: Connection) -> None:
+    def touch(self, connection: HttpConnection) -> None:
         """Record activity on *connection*: all others have been idle for longer."""
         group = self._trusted if connection.is_trusted else self._untrusted
         group.pop(connection, None)
         group[connection] = None
 
-    def trust(self, connection: Connection) -> None:
+    def trust(self, connection: HttpConnection) -> None:
         """Mark *connection* as trusted."""
         if not connection.is_trusted:
             connection.is_trusted = True
             self._untrusted.pop(connection, None)
             self._trusted[connection] = None
 
-    def never_evict(self, connection: Connection) -> None:
+    def never_evict(self, connection: HttpConnection) -> None:
         """Exempt *connection* from eviction until its next activity."""
         self._untrusted.pop(connection, None)
         self._trusted.pop(connection, None)
 
-    def buffer(self, connection: Connection, size: int) -> None:
+    def buffer(self, connection: HttpConnection, size: int) -> None:
         """Count *size* more buffered bytes; abort the oldest calls while there are too many."""
         connection.buffered += size
         self._buffered += size
@@ -470,12 +464,12 @@ class HttpServer(ABC):
             self.release_buffer(oldest)
             oldest.abort("memory")
 
-    def release_buffer(self, connection: Connection) -> None:
+    def release_buffer(self, connection: HttpConnection) -> None:
         """Record that the buffered bytes of *connection* were released."""
         self._buffered -= connection.buffered
         connection.buffered = 0
 
-    def queue_read(self, connection: Connection) -> None:
+    def queue_read(self, connection: HttpConnection) -> None:
         """Continue to read from the paused *connection* after those before it."""
         self._reads[connection] = None
         if self._read_timer is None:

@@ -17,8 +17,8 @@ import ssl
 import threading
 from base64 import b64decode
 from collections import deque
-from collections.abc import Iterable
-from functools import lru_cache
+from collections.abc import Callable, Iterable
+from functools import lru_cache, partial
 
 from extender.hooks import wire
 from extender.hooks.handlers import BODY_LIMIT, NO_CALL, VERBS, Hooks
@@ -26,6 +26,7 @@ from extender.hooks.http_connection import HttpConnection
 from extender.hooks.http_server import HttpServer, Limits
 from extender.hooks.limits import Refusal
 from extender.metrics import Metrics
+from extender.permit.messages import CallId
 from extender.settings import is_loopback
 
 _BROWSER = Refusal(403, "browser", "the hooks are not for browsers")
@@ -119,34 +120,34 @@ class BindResponses:
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
         #: With the time at which each answer is sent in any case.
-        self._waiting: deque[tuple[float, HookConnection]] = deque()
+        self._waiting: deque[tuple[float, Callable[[], None]]] = deque()
         self._timer: asyncio.TimerHandle | None = None
         #: Open connections without a call.
-        self.idle: set[HookConnection] = set()
+        self.idle: set[HttpConnection] = set()
 
-    def bound(self, connection: HookConnection) -> None:
-        """Send the answer now or soon."""
+    def bound(self, answer: Callable[[], None]) -> None:
+        """Call *answer* now or soon."""
         if len(self.idle) < _MAX_IDLE:
-            connection.answer_now()
+            answer()
             return
-        self._waiting.append((self._loop.time() + _MAX_DELAY_S, connection))
+        self._waiting.append((self._loop.time() + _MAX_DELAY_S, answer))
         if self._timer is None:
             self._timer = self._loop.call_later(_MAX_DELAY_S, self._send_overdue)
 
     def bind_came(self) -> None:
         """Called when a bind arrives: one answer may be sent for it."""
         if self._waiting and len(self.idle) < _MAX_IDLE:
-            self._waiting.popleft()[1].answer_now()
+            self._waiting.popleft()[1]()
 
     def close(self) -> None:
         """Send every answer."""
         while self._waiting:
-            self._waiting.popleft()[1].answer_now()
+            self._waiting.popleft()[1]()
 
     def _send_overdue(self) -> None:
         self._timer = None
         while self._waiting and self._waiting[0][0] <= self._loop.time():
-            self._waiting.popleft()[1].answer_now()
+            self._waiting.popleft()[1]()
         if self._waiting:
             self._timer = self._loop.call_at(self._waiting[0][0], self._send_overdue)
 
@@ -173,18 +174,16 @@ class HookServer(HttpServer):
         limits: Limits = LIMITS,
     ) -> None:
         super().__init__("hooks", loop, metrics, limits, tls)
-        self.hooks = hooks
-        self.caller_check = CallerCheck(is_plain=self.is_plain, secret=secret)
-        self.thread = threading.get_ident()
+        self._hooks = hooks
+        self._caller_check = CallerCheck(is_plain=self.is_plain, secret=secret)
+        self._thread = threading.get_ident()
         self.bind_responses = BindResponses(loop)
-
-    def connection(self) -> asyncio.Protocol:
-        """Return the protocol of a new connection."""
-        return HookConnection(self)
+        #: The last bind of each connection that has one, once the permit runner has accepted it.
+        self._binds: dict[HttpConnection, CallId] = {}
 
     async def listen(self, listening: socket.socket) -> None:
         """Start to accept; called on the loop, and `end` must be called on the same loop."""
-        self.thread = threading.get_ident()
+        self._thread = threading.get_ident()
         await super().listen(listening)
 
     async def drain(self, grace_s: float) -> None:
@@ -192,116 +191,95 @@ class HookServer(HttpServer):
         self.bind_responses.close()
         await super().drain(grace_s)
 
+    def touch(self, connection: HttpConnection) -> None:
+        """Record activity on *connection*, which is not idle once a call begins."""
+        super().touch(connection)
+        if connection.has_call:
+            self.bind_responses.idle.discard(connection)
 
-class HookConnection(HttpConnection):
-    """One connection of kube-scheduler."""
-
-    _port: HookServer
-
-    def __init__(self, port: HookServer) -> None:
-        super().__init__(port)
-        self._hooks = port.hooks
-        self._bind_responses = port.bind_responses
-        #: The waiting bind, once the permit runner has accepted it.
-        self._call = NO_CALL
-        self._reached = ""
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Record the local address of the connection."""
-        here = transport.get_extra_info("sockname")
-        self._reached = str(here[0]) if here else ""
-        super().connection_made(transport)
-
-    def connection_lost(self, exc: Exception | None) -> None:
+    def closed(self, call: HttpConnection) -> None:
         """Tell the permit runner if a bind was still waiting."""
-        super().connection_lost(exc)
-        self._bind_responses.idle.discard(self)
-        if self._is_waiting:
-            self._is_waiting = False
-            self._hooks.peer_gone(self._call)
+        self.bind_responses.idle.discard(call)
+        bind = self._binds.pop(call, NO_CALL)
+        if call.is_waiting:
+            call.is_waiting = False
+            self._hooks.peer_gone(bind)
 
-    def on_message_begin(self) -> None:
-        """Begin a call; the connection is not idle any more."""
-        super().on_message_begin()
-        self._bind_responses.idle.discard(self)
+    def check(self, call: HttpConnection) -> Refusal | None:
+        """Return why the headers of a call are refused, None if they are not."""
+        return self._caller_check.check(call.headers, call.reached)
 
-    def _check_headers(self) -> Refusal | None:
-        return self._port.caller_check.check(self._headers, self._reached)
-
-    def _handle_call(self) -> None:
+    def handle(self, call: HttpConnection) -> None:
         """Answer, or pass a bind to the permit runner."""
-        path = self._url.partition(b"?")[0]
-        verb = _VERB_OF.get(path)
+        verb = _VERB_OF.get(call.path)
         if verb is None:
-            self._refuse(Refusal(404, "no_hook", f"no such hook: {path.decode('latin-1')}"))
-        elif self._parser.get_method() != b"POST":
-            self._refuse(Refusal(405, "no_hook", f"{verb} is a POST"))
-        elif self._refusal is not None:
-            self._refuse(self._refusal)
-        elif self._size > BODY_LIMIT:
-            self._refuse(Refusal(200, "body", f"the body is over {BODY_LIMIT} bytes"))
+            path = call.path.decode("latin-1")
+            call.refuse(Refusal(404, "no_hook", f"no such hook: {path}"))
+        elif call.method != b"POST":
+            call.refuse(Refusal(405, "no_hook", f"{verb} is a POST"))
+        elif call.refusal is not None:
+            call.refuse(call.refusal)
+        elif call.size > BODY_LIMIT:
+            call.refuse(Refusal(200, "body", f"the body is over {BODY_LIMIT} bytes"))
         else:
-            body, self._body = bytes(self._body), b""
-            self._port.trust(self)
+            body = call.take_body()
+            self.trust(call)
             if verb != "bind":
-                self._call_hook(verb, body)
+                self._call_hook(call, verb, body)
                 return
-            self._await_answer()
-            self._port.never_evict(self)
-            self._bind_responses.bind_came()
-            self._call = self._hooks.bind(body, self._take_bind_outcome)
+            call.await_answer()
+            self.never_evict(call)
+            self.bind_responses.bind_came()
+            self._binds[call] = self._hooks.bind(body, partial(self._take_bind_outcome, call))
 
-    def _call_hook(self, verb: str, body: bytes) -> None:
+    def _call_hook(self, call: HttpConnection, verb: str, body: bytes) -> None:
         """Answer now or after a delay."""
-        if self._is_over:
+        if call.is_over:
             return
         answer = self._hooks.answer(verb, body)
-        if answer.ask_again and not self._port.is_draining:
-            self._await_answer()
-            self._port.loop.call_later(_ASK_AGAIN_S, self._call_hook, verb, body)
+        if answer.ask_again and not self.is_draining:
+            call.await_answer()
+            self.loop.call_later(_ASK_AGAIN_S, self._call_hook, call, verb, body)
         elif answer.delay_s:
-            self._await_answer()
-            self._port.loop.call_later(answer.delay_s, self._answer, 200, answer.body)
+            call.await_answer()
+            self.loop.call_later(answer.delay_s, self._answer, call, 200, answer.body)
         else:
-            self._answer(200, answer.body)
+            self._answer(call, 200, answer.body)
 
     # answers
 
-    def _take_bind_outcome(self, error: str) -> None:
+    def _take_bind_outcome(self, call: HttpConnection, error: str) -> None:
         """Take the outcome of a bind, nearly always on the loop itself."""
-        if threading.get_ident() == self._port.thread:
-            self._answer_bind(error)
+        if threading.get_ident() == self._thread:
+            self._answer_bind(call, error)
         else:
-            self._port.loop.call_soon_threadsafe(self._answer_bind, error)
+            self.loop.call_soon_threadsafe(self._answer_bind, call, error)
 
-    def _answer_bind(self, error: str) -> None:
-        if not self._is_waiting:
+    def _answer_bind(self, call: HttpConnection, error: str) -> None:
+        if not call.is_waiting:
             return  # the client has disconnected
         if error:
-            self._end_bind(error)
+            self._end_bind(call, error)
         else:
-            self._bind_responses.bound(self)
+            self.bind_responses.bound(partial(self._end_bind, call, ""))
 
-    def answer_now(self) -> None:
-        """Answer a successful bind, unless the client has disconnected."""
-        if self._is_waiting:
-            self._end_bind("")
+    def _end_bind(self, call: HttpConnection, error: str) -> None:
+        """Answer a bind, unless the client has disconnected."""
+        if call.is_waiting:
+            call.is_waiting = False
+            self._answer(call, 200, self._hooks.bound(error))
 
-    def _end_bind(self, error: str) -> None:
-        self._is_waiting = False
-        self._answer(200, self._hooks.bound(error))
+    def send_sentence(self, call: HttpConnection, status: int, sentence: str) -> None:
+        """Answer with an error of the wire."""
+        self._answer(call, status, wire.write_error(sentence))
 
-    def _send_sentence(self, status: int, sentence: str) -> None:
-        self._answer(status, wire.write_error(sentence))
-
-    def _answer(self, status: int, body: bytes) -> None:
-        if self._is_over:
+    def _answer(self, call: HttpConnection, status: int, body: bytes) -> None:
+        if call.is_over:
             return
-        if self.is_trusted:
+        if call.is_trusted:
             # Untrusted connections are not among kube-scheduler's idle ones.
-            self._bind_responses.idle.add(self)
+            self.bind_responses.idle.add(call)
         # A client reached a standby by an old route: a new connection finds the leader.
-        must_reconnect = self._port.is_draining or bool(self._hooks.standby())
-        self._is_last = self._is_last or must_reconnect
-        self._begin_answer(status, _JSON, len(body), body)
-        self._end_answer()
+        must_reconnect = self.is_draining or bool(self._hooks.standby())
+        call.is_last = call.is_last or must_reconnect
+        call.answer(status, _JSON, body)

@@ -53,7 +53,7 @@ class PageRequest(NamedTuple):
     path: bytes
     since: float
     is_wanted: Callable[[], bool]
-    take: Callable[[Page], None]
+    take: Callable[[Page], object]
     #: Only the part that the page uses.
     query: bytes = b""
     #: The body of a form; only the port of the demo accepts one.

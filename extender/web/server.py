@@ -55,7 +55,7 @@ class EventStreams:
         self.life_s = life_s
         self._max_streams = max_streams
         #: When each stream ends, the first to end first.
-        self._open: dict[OperationsConnection, float] = {}
+        self._open: dict[HttpConnection, float] = {}
         self._last = b""
         self._sent_at = float("-inf")
         self._timer: asyncio.TimerHandle | None = None
@@ -63,7 +63,7 @@ class EventStreams:
     def __len__(self) -> int:
         return len(self._open)
 
-    def add(self, listener: OperationsConnection) -> None:
+    def add(self, listener: HttpConnection) -> None:
         """Send *listener* the current state, and every change from now on."""
         self._open[listener] = self._loop.time() + self.life_s
         listener.send(RETRY + self._event())
@@ -72,7 +72,7 @@ class EventStreams:
         if self._timer is None:
             self._timer = self._loop.call_later(_CHECK_S, self._check)
 
-    def discard(self, listener: OperationsConnection) -> None:
+    def discard(self, listener: HttpConnection) -> None:
         """Remove a listener that has disconnected."""
         self._open.pop(listener, None)
 
@@ -84,7 +84,7 @@ class EventStreams:
             self._timer.cancel()
             self._timer = None
 
-    def _end(self, listener: OperationsConnection) -> None:
+    def _end(self, listener: HttpConnection) -> None:
         del self._open[listener]
         listener.close()
 
@@ -117,10 +117,10 @@ class UnreadResponses:
         self._max_bytes = max_bytes
         self._size = 0
         #: The oldest first.
-        self._pages: dict[OperationsConnection, Page] = {}
+        self._pages: dict[HttpConnection, Page] = {}
         self._readers: dict[int, int] = {}
 
-    def begin(self, reader: OperationsConnection, page: Page) -> None:
+    def begin(self, reader: HttpConnection, page: Page) -> None:
         """Record that *reader* reads *page*; abort the oldest readers of others over the bound."""
         self.end(reader)
         self._pages[reader] = page
@@ -137,7 +137,7 @@ class UnreadResponses:
             self.end(oldest)
             oldest.abort("unread")
 
-    def end(self, reader: OperationsConnection) -> None:
+    def end(self, reader: HttpConnection) -> None:
         """Called when the client has read the page or disconnected."""
         page = self._pages.pop(reader, None)
         if page is None:
@@ -176,9 +176,8 @@ class OperationsServer(HttpServer):
         max_bytes: int = _MAX_BYTES,
     ) -> None:
         super().__init__("operations", uvloop.new_event_loop(), pages.metrics, limits, tls)
-        self.probes = pages.probes
-        self.rbac_path = pages.rbac_path
-        self.used_query = pages.used_query
+        self.answers_half_closed = self.is_plain
+        self._pages = pages
         #: None if pages need no token.
         self.token_reviews = TokenReviews(reviewer, self.loop) if reviewer is not None else None
         # With tokens a stream ends when its token review expires, and the client is reviewed again.
@@ -212,130 +211,92 @@ class OperationsServer(HttpServer):
         self.streams.close()
         await super().close(grace_s)
 
-    def connection(self) -> asyncio.Protocol:
-        """Return the protocol of a new connection."""
-        return OperationsConnection(self)
-
-
-class OperationsConnection(HttpConnection):
-    """One connection of a browser or a tool."""
-
-    _port: OperationsServer
-
-    def __init__(self, port: OperationsServer) -> None:
-        super().__init__(port)
-        self._pieces: Iterator[memoryview] = iter(())
-        self._is_listening = False
-
-    def send(self, event: bytes) -> None:
-        """Send an event, unless earlier ones are unread."""
-        if not self._is_over and not self._is_unread:
-            self._transport.write(event)
-
-    def connection_lost(self, exc: Exception | None) -> None:
+    def closed(self, call: HttpConnection) -> None:
         """Release the stream and the page."""
-        self._port.streams.discard(self)
-        self._port.unread.end(self)
-        self._pieces = iter(())
-        super().connection_lost(exc)
+        self.streams.discard(call)
+        self.unread.end(call)
 
-    def eof_received(self) -> bool:
-        """Answer a half-closed connection, too, where the transport allows it."""
-        if self._is_waiting and self._port.is_plain and not self._is_listening:
-            self._is_last = True
-            return True
-        return super().eof_received()
-
-    def resume_writing(self) -> None:
-        """Continue to write the page."""
-        if self._is_waiting:
-            self._is_unread = False
-            if not self._is_listening:
-                self._write_more()
-        else:
-            super().resume_writing()
-
-    def _handle_call(self) -> None:
-        path, _, query = self._url.partition(b"?")
-        method = self._parser.get_method()
-        text_path, is_read = path.decode("latin-1"), method in (b"GET", b"HEAD")
-        if is_read and text_path in self._port.probes.PATHS:
-            status, text = self._port.probes.ask(text_path)
-            self._send_sentence(status, text.removesuffix("\n"))
+    def handle(self, call: HttpConnection) -> None:
+        """Answer a probe, or ask for a page or events after the token review."""
+        path, query = call.path, call.url.partition(b"?")[2]
+        method, text_path = call.method, path.decode("latin-1")
+        is_read = method in (b"GET", b"HEAD")
+        if is_read and text_path in self._pages.probes.PATHS:
+            status, text = self._pages.probes.ask(text_path)
+            self.send_sentence(call, status, text.removesuffix("\n"))
             return
-        self._await_answer()
-        proceed = self._listen
+        call.await_answer()
+        proceed = partial(self._listen, call)
         if path != _EVENTS or method != b"GET":
-            request = PageRequest(
-                method=b"GET" if is_read else method,
-                path=path,
-                since=time.monotonic(),
-                is_wanted=lambda: not self._is_over,
-                take=self._take,
-                query=self._port.used_query(path, query),
-            )
-            proceed = partial(self._request_page, request)
-        if self._port.token_reviews is None:
+            query = self._pages.used_query(path, query)
+            proceed = partial(self.ask, call, b"GET" if is_read else method, path, query=query)
+        if self.token_reviews is None:
             proceed()
             return
-        self._port.token_reviews.ask(
-            self._headers,
-            self._port.rbac_path(path),
-            self.caller,
-            lambda: not self._is_over,
-            partial(self._reviewed, proceed),
+        self.token_reviews.ask(
+            call.headers,
+            self._pages.rbac_path(path),
+            call.caller,
+            lambda: not call.is_over,
+            partial(self._reviewed, call, proceed),
         )
-        self._headers.clear()  # they contain the token
+        call.headers.clear()  # they contain the token
 
-    def _reviewed(self, proceed: Callable[[], None], refusal: Refusal | None) -> None:
-        if self._is_over:
+    def _reviewed(
+        self, call: HttpConnection, proceed: Callable[[], None], refusal: Refusal | None
+    ) -> None:
+        if call.is_over:
             return
         if refusal is None:
-            self._port.trust(self)
+            self.trust(call)
             proceed()
         else:
-            self._port.refusals.record(refusal.reason, self.caller)
-            self._send_page(_refused(refusal))
+            self.refusals.record(refusal.reason, call.caller)
+            self._send_page(call, _refused(refusal))
 
-    def _request_page(self, request: PageRequest) -> None:
-        self._port.page_worker.ask(request._replace(since=time.monotonic()))
+    def ask(
+        self,
+        call: HttpConnection,
+        method: bytes,
+        path: bytes,
+        query: bytes = b"",
+        form: bytes = b"",
+    ) -> None:
+        """Ask the page worker for a page, which it renders in its thread."""
+        self.page_worker.ask(
+            PageRequest(
+                method=method,
+                path=path,
+                since=time.monotonic(),
+                is_wanted=lambda: not call.is_over,
+                take=lambda page: self.loop.call_soon_threadsafe(self._send_page, call, page),
+                query=query,
+                form=form,
+            )
+        )
 
-    def _listen(self) -> None:
+    def _listen(self, call: HttpConnection) -> None:
         """Keep the connection open for events."""
-        self._is_listening = self._is_last = True
-        self._set_deadline(self._port.streams.life_s + self._limits.answer_s, "unread")
-        self._transport.write(_STREAM)
-        self._port.streams.add(self)
+        call.begin_stream(_STREAM, self.streams.life_s)
+        self.streams.add(call)
 
-    def _take(self, page: Page) -> None:
-        """Take a page from the page worker, in its thread."""
-        self._port.loop.call_soon_threadsafe(self._send_page, page)
+    def send_sentence(self, call: HttpConnection, status: int, sentence: str) -> None:
+        """Answer with a line of text."""
+        self._send_page(call, note(status, sentence))
 
-    def _send_sentence(self, status: int, sentence: str) -> None:
-        self._send_page(note(status, sentence))
-
-    def _send_page(self, page: Page) -> None:
-        if self._is_over:
+    def _send_page(self, call: HttpConnection, page: Page) -> None:
+        if call.is_over:
             return
         # `doctor` compares clocks by it.
-        date = f"date: {formatdate(usegmt=True)}\r\n".encode()
-        self._begin_answer(page.status, page.headers + date, page.size)
-        is_head = self._parser.get_method() == b"HEAD"
-        if not is_head:
-            self._pieces = _cut(page.pieces)
-            self._port.unread.begin(self, page)
-        # One deadline for the whole answer, however much of it is read in between.
-        self._set_deadline(self._limits.answer_s, "unread")
-        self._write_more()
+        headers = page.headers + f"date: {formatdate(usegmt=True)}\r\n".encode()
+        pieces = iter(()) if call.method == b"HEAD" else self._unread_pieces(call, page)
+        call.answer_in_pieces(page.status, headers, page.size, pieces)
 
-    def _write_more(self) -> None:
-        for piece in self._pieces:
-            self._transport.write(piece)
-            if self._is_unread:
-                return
-        if not self._is_unread:
-            self._port.unread.end(self)
-            self._end_answer()
+    def _unread_pieces(self, call: HttpConnection, page: Page) -> Iterator[memoryview]:
+        """Yield the pieces of *page*, which counts as unread until all are written."""
+        self.unread.begin(call, page)
+        yield from _cut(page.pieces)
+        self.unread.end(call)
 
 
 def _refused(refusal: Refusal) -> Page:

@@ -124,7 +124,7 @@ def a_reader_that_counts_wrong(patch: Patch) -> bytes:
 
 
 def a_caller_whose_end_nobody_hears(patch: Patch) -> bytes:
-    patch.setattr(hookport.HookConnection, "connection_lost", HttpConnection.connection_lost)
+    patch.setattr(hookport.HookServer, "closed", lambda self, call: None)
     return watch_out(b"/bind")
 
 
@@ -210,13 +210,13 @@ def gangs(found: list[Any]) -> bytes:
 
 
 def a_handshake_that_leaves_something_behind(patch: Patch) -> bytes:
-    right = hookport.HookConnection.connection_lost
+    right = HttpConnection.connection_lost
 
     def lost(self: Any, exc: Exception | None) -> None:
         right(self, exc)
         raise KeyError("x")
 
-    patch.setattr(hookport.HookConnection, "connection_lost", lost)
+    patch.setattr(HttpConnection, "connection_lost", lost)
     return b'{"at": "call", "from": 9, "drop": 1, "put": "00", "cut": 0}'
 
 

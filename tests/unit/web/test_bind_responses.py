@@ -68,7 +68,7 @@ def responses(loop: Any) -> BindResponses:
 def settle(responses: BindResponses, count: int) -> list[Caller]:
     callers = [Caller(responses) for _ in range(count)]
     for caller in callers:
-        responses.bound(caller)
+        responses.bound(caller.answer_now)
     return callers
 
 

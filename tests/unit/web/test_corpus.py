@@ -17,7 +17,8 @@ from typing import Any, NamedTuple
 import pytest
 
 from extender.hooks.handlers import HookAnswer
-from extender.hooks.server import LIMITS, HookConnection, HookServer
+from extender.hooks.http_connection import HttpConnection
+from extender.hooks.server import LIMITS, HookServer
 from extender.metrics import Metrics
 
 CORPUS = Path(__file__).with_name("corpus")
@@ -168,7 +169,7 @@ def verdict_on(
     hooks, transport = RecordingHooks(), TransportDouble()
     hooks.leaders.extend(leaders)
     port = HookServer(hooks, METRICS, loop, limits=AT_ONCE)  # type: ignore[arg-type]
-    connection = HookConnection(port)
+    connection = HttpConnection(port)
     connection.connection_made(transport)  # type: ignore[arg-type]
     for piece in pieces:
         if transport.end == OPEN:

@@ -13,8 +13,8 @@ from typing import Any, NamedTuple, Self
 import h11
 
 from extender.hooks.handlers import HookAnswer
-from extender.hooks.http_connection import _MOST_CALLS
-from extender.hooks.server import LIMITS, HookConnection, HookServer
+from extender.hooks.http_connection import _MOST_CALLS, HttpConnection
+from extender.hooks.server import LIMITS, HookServer
 from extender.metrics import Metrics
 from tests.nightly.fuzz import another_reader
 from tests.nightly.fuzz.edge import Edge, must, must_be_text
@@ -138,8 +138,8 @@ class HookStreams(Edge):
 
     def verdict_of(self, *pieces: bytes) -> tuple[HookServer, Verdict]:
         heard, line = _Heard(), Line()
-        port = HookServer(heard, self._metrics, self._loop, limits=AT_ONCE)  # type: ignore[arg-type]
-        connection = _Recording(port)
+        port = _Recording(heard, self._metrics, self._loop, limits=AT_ONCE)  # type: ignore[arg-type]
+        connection = HttpConnection(port)
         connection.connection_made(line)  # type: ignore[arg-type]
         for piece in pieces:
             if line.end == OPEN:
@@ -150,21 +150,21 @@ class HookStreams(Edge):
         binds = sum(verb == "bind" for verb, _ in heard.asked)
         must(heard.gone == binds <= 1, "a bind is held for somebody who has left")
         statuses = tuple(int(each) for each in re.findall(rb"HTTP/1.1 (\d+)", line.sent))
-        return port, Verdict(tuple(connection.calls), tuple(heard.asked), statuses, end)
+        return port, Verdict(tuple(port.calls), tuple(heard.asked), statuses, end)
 
 
-class _Recording(HookConnection):
+class _Recording(HookServer):
     """Notes what came in whole."""
 
-    def __init__(self, port: HookServer) -> None:
-        super().__init__(port)
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
         self.calls: list[tuple[bytes, bytes, bytes]] = []
 
-    def _handle_call(self) -> None:
-        is_kept = self._refusal is None and self._size <= self._limits.body
-        body = bytes(self._body) if is_kept else b"?" * self._size
-        self.calls.append((self._parser.get_method(), self._url, body))
-        super()._handle_call()
+    def handle(self, call: HttpConnection) -> None:
+        is_kept = call.refusal is None and call.size <= self.limits.body
+        body = bytes(call._body) if is_kept else b"?" * call.size
+        self.calls.append((call.method, call.url, body))
+        super().handle(call)
 
 
 def _compare(verdict: Verdict, theirs: list[another_reader.Call]) -> None:

@@ -8,8 +8,9 @@ from dataclasses import replace
 from random import Random
 from typing import Any, NamedTuple, Self
 
+from extender.hooks.http_connection import HttpConnection
 from extender.web.page_worker import PageRequest, PageWorker
-from extender.web.server import LIMITS, OperationsConnection, OperationsServer
+from extender.web.server import LIMITS, OperationsServer
 from tests.nightly.fuzz.edge import Edge, must
 from tests.nightly.fuzz.edges.hook_port import CORPUS, OPEN, Line, cuts, must_be_answers
 from tests.unit.web.conftest import World
@@ -88,7 +89,7 @@ class PageStreams(Edge):
     def verdict_of(self, *pieces: bytes, is_slow: bool = False) -> Verdict:
         """Send, to a desk that writes at once or one that is *slow*."""
         line, self._waiting.is_slow = Line(), is_slow
-        connection = OperationsConnection(self._port)
+        connection = HttpConnection(self._port)
         connection.connection_made(line)  # type: ignore[arg-type]
         try:
             for piece in pieces:
