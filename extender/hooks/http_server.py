@@ -47,6 +47,13 @@ _NO_FILES_PAUSE_S = 0.1
 _HANDSHAKE_END_S = 1.0
 #: A client that connected before the acceptor closes has sent its request by then.
 _LAST_REQUESTS_S = 0.03
+#: The backlog of the kernel. A client that does not fit retries only after a second; asyncio's 100
+#: is less than a gang.
+_BACKLOG = 4096
+#: How long the loop runs on for requests sent before the acceptor closed.
+_LAST_READS_S = 0.05
+#: How long to wait for their answers: each is a refusal by then, after a delay at most.
+_LAST_ANSWERS_S = 2.0
 
 
 class AddressRateLimit:
@@ -69,185 +76,6 @@ class AddressRateLimit:
     def acquire(self, address: str) -> bool:
         """Return whether *address* may open a connection now, and count it."""
         return self._limiter(address).try_acquire()
-
-
-class Acceptor:
-    """Accepts connections from *listening* for *connection*; everything happens on the loop."""
-
-    def __init__(
-        self,
-        listening: socket.socket,
-        connection: Callable[[], asyncio.Protocol],
-        tls: ssl.SSLContext | None,
-        refused: Callable[[str, str, int], None],
-        disconnected: Callable[[str, int], None] = lambda caller, count: None,
-        rate_limit: AddressRateLimit | None = None,
-        *,
-        handshakes: int = MAX_HANDSHAKES,
-        handshake_s: float = HANDSHAKE_S,
-    ) -> None:
-        """Report refusals to *refused* and disconnected clients to *disconnected*, with a count."""
-        self._loop = asyncio.get_running_loop()
-        self._listening = listening
-        self._connection = connection
-        self._tls = tls
-        self._refused = refused
-        self._disconnected = disconnected
-        self._rate_limit = rate_limit
-        self._handshakes = handshakes
-        self._handshake_s = handshake_s
-        #: Handshakes in progress, the oldest first.
-        self._handshaking: dict[asyncio.Task[None], socket.socket] = {}
-        self._pause_timer: asyncio.TimerHandle | None = None
-        self._pause_s = 0.0
-
-    def open(self, backlog: int, defer_s: int, pause_s: float = 0.0) -> None:
-        """Accept connections; silent ones after *defer_s*; pause for *pause_s* after a batch."""
-        self._pause_s = pause_s
-        self._listening.setblocking(False)
-        if defer_s:
-            self._defer_accept(after_s=defer_s)
-        self._listening.listen(backlog)
-        self._loop.add_reader(self._listening, self._accept)
-
-    def accept_silent(self) -> None:
-        """Accept connections that have sent nothing yet, too."""
-        self._defer_accept(after_s=0)
-
-    async def close(self) -> None:
-        """Accept what the kernel has accepted and no more; abort unfinished handshakes.
-
-        Without TLS such a client may have sent its request already. It would only see a broken
-        connection, and kube-scheduler would not know what became of a bind. The kernel keeps a
-        connection that has not sent its request yet, and drops it when the socket closes.
-        """
-        self.accept_silent()
-        await asyncio.sleep(0 if self._tls else _LAST_REQUESTS_S)
-        for _ in range(0 if self._tls else self._handshakes):
-            caller, _address = self._next()
-            if caller is None:
-                break
-            self._start_handshake(caller)
-        if self._pause_timer is not None:
-            self._pause_timer.cancel()
-        self._loop.remove_reader(self._listening)
-        self._listening.close()
-        if self._tls:
-            for caller in self._handshaking.values():
-                _shut_down(caller)
-        if self._handshaking:
-            await asyncio.wait(self._handshaking, timeout=_HANDSHAKE_END_S)
-
-    def _defer_accept(self, *, after_s: int) -> None:
-        """Make the kernel hold back connections that send nothing for this long."""
-        if sys.platform == "linux":
-            self._listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_DEFER_ACCEPT, after_s)
-
-    def _accept(self) -> None:
-        batch, max_taken = _BATCH, _MAX_TAKEN
-        if self._pause_s:
-            batch, max_taken = _BATCH_WITH_PAUSE, _MAX_TAKEN_WITH_PAUSE
-        counts, addresses = Counter[str](), dict[str, str]()
-        while counts[""] < batch and counts.total() < max_taken:
-            caller, address = self._next()
-            if caller is None:
-                break
-            reason = self._refusal_reason(caller, address)
-            counts[reason] += 1
-            addresses[reason] = address
-            if reason:
-                caller.close()
-            else:
-                self._start_handshake(caller)
-        if counts["left"]:
-            self._disconnected(addresses["left"], counts["left"])
-        if counts["crowd"]:
-            self._refused("crowd", addresses["crowd"], counts["crowd"])
-        if self._pause_s and self._pause_timer is None and (counts[""] or counts["crowd"]):
-            self._pause_for(self._pause_s)
-
-    def _refusal_reason(self, caller: socket.socket, address: str) -> str:
-        """Return one word for why a new connection is refused; empty if it is accepted."""
-        if _has_disconnected(caller):
-            return "left"
-        if self._rate_limit is not None and not self._rate_limit.acquire(address):
-            return "crowd"
-        return ""
-
-    def _next(self) -> tuple[socket.socket | None, str]:
-        """Return the next connection of the backlog and its address; None if there is none."""
-        try:
-            caller, address = self._listening.accept()
-        except (BlockingIOError, InterruptedError, ConnectionAbortedError):
-            return None, ""
-        except OSError:
-            self._pause_for(_NO_FILES_PAUSE_S)
-            return None, ""
-        return caller, str(address[0])
-
-    def _pause_for(self, seconds: float) -> None:
-        if self._pause_timer is not None:
-            self._pause_timer.cancel()
-        self._loop.remove_reader(self._listening)
-        self._pause_timer = self._loop.call_later(seconds, self._resume)
-
-    def _start_handshake(self, caller: socket.socket) -> None:
-        while len(self._handshaking) >= self._handshakes:
-            oldest = self._handshaking.pop(next(iter(self._handshaking)))
-            self._refused("full", _address(oldest), 1)
-            _shut_down(oldest)
-        handshake = self._loop.create_task(self._shake_hands(caller))
-        self._handshaking[handshake] = caller
-        handshake.add_done_callback(self._done)
-
-    def _resume(self) -> None:
-        self._pause_timer = None
-        self._loop.add_reader(self._listening, self._accept)
-
-    def _done(self, handshake: asyncio.Task[None]) -> None:
-        self._handshaking.pop(handshake, None)
-
-    async def _shake_hands(self, caller: socket.socket) -> None:
-        caller.setblocking(False)
-        caller.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        # The TLS layer counts failures; here the connection simply does not open.
-        patience_s = self._handshake_s if self._tls else None
-        with suppress(OSError):
-            await self._loop.connect_accepted_socket(
-                self._connection, caller, ssl=self._tls, ssl_handshake_timeout=patience_s
-            )
-
-
-def _has_disconnected(caller: socket.socket) -> bool:
-    """Return whether the client disconnected without sending; accepting it would waste a task."""
-    try:
-        return not caller.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)
-    except BlockingIOError:
-        return False
-    except OSError:
-        return True
-
-
-def _shut_down(caller: socket.socket) -> None:
-    """End a handshake as if the client had: its transport owns the socket and closes it."""
-    with suppress(OSError):
-        caller.shutdown(socket.SHUT_RDWR)
-
-
-def _address(caller: socket.socket) -> str:
-    try:
-        return str(caller.getpeername()[0])
-    except OSError:
-        return ""
-
-
-#: The backlog of the kernel. A client that does not fit retries only after a second; asyncio's 100
-#: is less than a gang.
-_BACKLOG = 4096
-#: How long the loop runs on for requests sent before the acceptor closed.
-_LAST_READS_S = 0.05
-#: How long to wait for their answers: each is a refusal by then, after a delay at most.
-_LAST_ANSWERS_S = 2.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -292,6 +120,169 @@ class Limits:
     message: int = 64 * 1024
     #: The bodies of all calls that are being read.
     bodies: int = 64 * 1024 * 1024
+
+
+class Acceptor:
+    """Accepts connections from *listening* for *connection*; everything happens on the loop."""
+
+    def __init__(
+        self,
+        listening: socket.socket,
+        connection: Callable[[], asyncio.Protocol],
+        tls: ssl.SSLContext | None,
+        limits: Limits,
+        refusals: RefusalLog,
+    ) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._listening = listening
+        self._connection = connection
+        self._tls = tls
+        self._limits = limits
+        self._refusals = refusals
+        self._rate_limit = AddressRateLimit(
+            burst=limits.address_burst, rate_per_s=limits.address_rate_per_s
+        )
+        #: Handshakes in progress, the oldest first.
+        self._handshaking: dict[asyncio.Task[None], socket.socket] = {}
+        self._pause_timer: asyncio.TimerHandle | None = None
+
+    def open(self) -> None:
+        """Accept connections."""
+        self._listening.setblocking(False)
+        if self._limits.defer_accept_s:
+            self._defer_accept(after_s=self._limits.defer_accept_s)
+        self._listening.listen(_BACKLOG)
+        self._loop.add_reader(self._listening, self._accept)
+
+    def accept_silent(self) -> None:
+        """Accept connections that have sent nothing yet, too."""
+        self._defer_accept(after_s=0)
+
+    async def close(self) -> None:
+        """Accept what the kernel has accepted and no more; abort unfinished handshakes.
+
+        Without TLS such a client may have sent its request already. It would only see a broken
+        connection, and kube-scheduler would not know what became of a bind. The kernel keeps a
+        connection that has not sent its request yet, and drops it when the socket closes.
+        """
+        self.accept_silent()
+        await asyncio.sleep(0 if self._tls else _LAST_REQUESTS_S)
+        for _ in range(0 if self._tls else self._limits.handshakes):
+            caller, _address = self._next()
+            if caller is None:
+                break
+            self._start_handshake(caller)
+        if self._pause_timer is not None:
+            self._pause_timer.cancel()
+        self._loop.remove_reader(self._listening)
+        self._listening.close()
+        if self._tls:
+            for caller in self._handshaking.values():
+                _shut_down(caller)
+        if self._handshaking:
+            await asyncio.wait(self._handshaking, timeout=_HANDSHAKE_END_S)
+
+    def _defer_accept(self, *, after_s: int) -> None:
+        """Make the kernel hold back connections that send nothing for this long."""
+        if sys.platform == "linux":
+            self._listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_DEFER_ACCEPT, after_s)
+
+    def _accept(self) -> None:
+        batch, max_taken, pause_s = _BATCH, _MAX_TAKEN, self._limits.response_pause_s
+        if pause_s:
+            batch, max_taken = _BATCH_WITH_PAUSE, _MAX_TAKEN_WITH_PAUSE
+        counts, addresses = Counter[str](), dict[str, str]()
+        while counts[""] < batch and counts.total() < max_taken:
+            caller, address = self._next()
+            if caller is None:
+                break
+            reason = self._refusal_reason(caller, address)
+            counts[reason] += 1
+            addresses[reason] = address
+            if reason:
+                caller.close()
+            else:
+                self._start_handshake(caller)
+        if counts["left"]:
+            self._refusals.disconnected(addresses["left"], counts["left"])
+        if counts["crowd"]:
+            self._refusals.record("crowd", addresses["crowd"], counts["crowd"])
+        if pause_s and self._pause_timer is None and (counts[""] or counts["crowd"]):
+            self._pause_for(pause_s)
+
+    def _refusal_reason(self, caller: socket.socket, address: str) -> str:
+        """Return one word for why a new connection is refused; empty if it is accepted."""
+        if _has_disconnected(caller):
+            return "left"
+        if self._limits.response_pause_s and not self._rate_limit.acquire(address):
+            return "crowd"
+        return ""
+
+    def _next(self) -> tuple[socket.socket | None, str]:
+        """Return the next connection of the backlog and its address; None if there is none."""
+        try:
+            caller, address = self._listening.accept()
+        except (BlockingIOError, InterruptedError, ConnectionAbortedError):
+            return None, ""
+        except OSError:
+            self._pause_for(_NO_FILES_PAUSE_S)
+            return None, ""
+        return caller, str(address[0])
+
+    def _pause_for(self, seconds: float) -> None:
+        if self._pause_timer is not None:
+            self._pause_timer.cancel()
+        self._loop.remove_reader(self._listening)
+        self._pause_timer = self._loop.call_later(seconds, self._resume)
+
+    def _start_handshake(self, caller: socket.socket) -> None:
+        while len(self._handshaking) >= self._limits.handshakes:
+            oldest = self._handshaking.pop(next(iter(self._handshaking)))
+            self._refusals.record("full", _address(oldest))
+            _shut_down(oldest)
+        handshake = self._loop.create_task(self._shake_hands(caller))
+        self._handshaking[handshake] = caller
+        handshake.add_done_callback(self._done)
+
+    def _resume(self) -> None:
+        self._pause_timer = None
+        self._loop.add_reader(self._listening, self._accept)
+
+    def _done(self, handshake: asyncio.Task[None]) -> None:
+        self._handshaking.pop(handshake, None)
+
+    async def _shake_hands(self, caller: socket.socket) -> None:
+        caller.setblocking(False)
+        caller.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        # The TLS layer counts failures; here the connection simply does not open.
+        patience_s = self._limits.handshake_s if self._tls else None
+        with suppress(OSError):
+            await self._loop.connect_accepted_socket(
+                self._connection, caller, ssl=self._tls, ssl_handshake_timeout=patience_s
+            )
+
+
+def _has_disconnected(caller: socket.socket) -> bool:
+    """Return whether the client disconnected without sending; accepting it would waste a task."""
+    try:
+        return not caller.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)
+    except BlockingIOError:
+        return False
+    except OSError:
+        return True
+
+
+def _shut_down(caller: socket.socket) -> None:
+    """End a handshake as if the client had: its transport owns the socket and closes it."""
+    with suppress(OSError):
+        caller.shutdown(socket.SHUT_RDWR)
+
+
+def _address(caller: socket.socket) -> str:
+    try:
+        return str(caller.getpeername()[0])
+    except OSError:
+        return ""
 
 
 class HttpServer(ABC):
@@ -354,20 +345,10 @@ class HttpServer(ABC):
 
     async def listen(self, listening: socket.socket) -> None:
         """Start to accept; called on the loop, and `end` must be called on the same loop."""
-        limits, refusals = self.limits, self.refusals
         self._acceptor = Acceptor(
-            listening,
-            partial(HttpConnection, self),
-            self._tls,
-            refusals.record,
-            refusals.disconnected,
-            AddressRateLimit(burst=limits.address_burst, rate_per_s=limits.address_rate_per_s)
-            if limits.response_pause_s
-            else None,
-            handshakes=limits.handshakes,
-            handshake_s=limits.handshake_s,
+            listening, partial(HttpConnection, self), self._tls, self.limits, self.refusals
         )
-        self._acceptor.open(_BACKLOG, limits.defer_accept_s, limits.response_pause_s)
+        self._acceptor.open()
         self._sweep()
 
     async def close(self, grace_s: float) -> None:

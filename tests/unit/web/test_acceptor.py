@@ -6,6 +6,7 @@ import asyncio
 import socket
 import sys
 from contextlib import ExitStack
+from typing import Any
 
 import pytest
 
@@ -15,11 +16,38 @@ from extender.hooks.http_server import (
     MAX_ADDRESSES,
     Acceptor,
     AddressRateLimit,
+    Limits,
 )
+from extender.hooks.limits import RefusalLog
+from extender.metrics import Metrics
 
 CONNECTIONS = 300
 #: So few that one pause is enough to accept them all.
 BURST = 20
+
+
+class Refusals(RefusalLog):
+    """Records refused and disconnected clients."""
+
+    def __init__(self) -> None:
+        super().__init__("hooks", Metrics())
+        self.recorded: list[tuple[str, str, int]] = []
+
+    def record(self, reason: str, caller: str, count: int = 1) -> None:
+        self.recorded.append((reason, caller, count))
+
+    def disconnected(self, caller: str, count: int) -> None:
+        self.recorded.append(("left", caller, count))
+
+
+def accepting(
+    listening: socket.socket, refusals: Refusals | None = None, **limits: Any
+) -> Acceptor:
+    """Start an acceptor; without *limits* it defers no connection."""
+    bounds = Limits(**{"connections": 1024, "defer_accept_s": 0, **limits})
+    acceptor = Acceptor(listening, Echo, None, bounds, refusals or Refusals())
+    acceptor.open()
+    return acceptor
 
 
 class Echo(asyncio.Protocol):
@@ -65,8 +93,7 @@ def test_of_many_connections_only_a_few_are_accepted_in_one_turn_of_the_loop() -
         with ExitStack() as open_:
             listening = open_.enter_context(CountingSocket())
             listening.bind(("127.0.0.1", 0))
-            acceptor = Acceptor(listening, Echo, None, lambda *_: None)
-            acceptor.open(1024, 0)
+            acceptor = accepting(listening)
             for _ in range(CONNECTIONS):  # nothing is accepted before the loop runs
                 open_.enter_context(socket.create_connection(listening.getsockname()))
             while sum(steps) < CONNECTIONS:
@@ -89,8 +116,7 @@ def test_a_silent_connection_is_not_accepted_before_one_that_sends_data() -> Non
         Echo.connections = 0
         with ExitStack() as open_:
             listening = open_.enter_context(socket.create_server(("127.0.0.1", 0)))
-            acceptor = Acceptor(listening, Echo, None, lambda *_: None)
-            acceptor.open(1024, 30)
+            acceptor = accepting(listening, defer_accept_s=30)
             for _ in range(CONNECTIONS):
                 open_.enter_context(socket.create_connection(listening.getsockname()))
             speaks = open_.enter_context(socket.create_connection(listening.getsockname()))
@@ -107,16 +133,13 @@ def test_a_silent_connection_is_not_accepted_before_one_that_sends_data() -> Non
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux keeps the silent ones itself")
 def test_closed_connections_are_not_handled_and_delay_no_other() -> None:
-    closed: list[tuple[str, int]] = []
+    refusals = Refusals()
 
     async def serve() -> int:
         Echo.connections = 0
         with ExitStack() as open_:
             listening = open_.enter_context(socket.create_server(("127.0.0.1", 0)))
-            acceptor = Acceptor(
-                listening, Echo, None, lambda *_: None, lambda *address: closed.append(address)
-            )
-            acceptor.open(1024, 30)
+            acceptor = accepting(listening, refusals, defer_accept_s=30)
             for _ in range(CONNECTIONS):
                 socket.create_connection(listening.getsockname()).close()
             speaks = open_.enter_context(socket.create_connection(listening.getsockname()))
@@ -128,16 +151,15 @@ def test_closed_connections_are_not_handled_and_delay_no_other() -> None:
 
     assert asyncio.run(serve()) < CONNECTIONS / 10
     assert Echo.connections == 1
-    assert {address for address, _ in closed} == {"127.0.0.1"}
-    assert sum(count for _, count in closed) == CONNECTIONS
+    assert {address for _, address, _ in refusals.recorded} == {"127.0.0.1"}
+    assert sum(count for *_, count in refusals.recorded) == CONNECTIONS
 
 
 def test_a_connection_that_sends_data_and_closes_its_side_at_once_is_accepted() -> None:
     async def serve() -> bytes:
         with ExitStack() as open_:
             listening = open_.enter_context(socket.create_server(("127.0.0.1", 0)))
-            acceptor = Acceptor(listening, Echo, None, lambda *_: None)
-            acceptor.open(1024, 30)
+            acceptor = accepting(listening, defer_accept_s=30)
             speaks = open_.enter_context(socket.create_connection(listening.getsockname()))
             speaks.sendall(b"filter")
             speaks.shutdown(socket.SHUT_WR)
@@ -151,7 +173,7 @@ def test_a_connection_that_sends_data_and_closes_its_side_at_once_is_accepted() 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux has all of 127/8")
 def test_many_connections_of_one_address_do_not_delay_another_address() -> None:
-    refusals: list[tuple[str, str, int]] = []
+    refusals = Refusals()
 
     def connect(to: socket.socket, address: str) -> socket.socket:
         line = socket.create_connection(to.getsockname(), source_address=(address, 0))
@@ -163,11 +185,13 @@ def test_many_connections_of_one_address_do_not_delay_another_address() -> None:
         Echo.connections = 0
         with ExitStack() as open_:
             listening = open_.enter_context(socket.create_server(("127.0.0.1", 0)))
-            rate_limit = AddressRateLimit(lambda: 0.0, burst=BURST)
-            acceptor = Acceptor(
-                listening, Echo, None, lambda *away: refusals.append(away), rate_limit=rate_limit
+            acceptor = accepting(
+                listening,
+                refusals,
+                response_pause_s=3600.0,
+                address_burst=BURST,
+                address_rate_per_s=0.0,
             )
-            acceptor.open(4096, 0, 3600.0)
             for _ in range(CONNECTIONS):  # connects, sends and closes
                 connect(listening, "127.0.0.3").close()
             await turns_until_answered(open_.enter_context(connect(listening, "127.0.0.1")))
@@ -175,7 +199,7 @@ def test_many_connections_of_one_address_do_not_delay_another_address() -> None:
 
     asyncio.run(serve())
     assert Echo.connections == BURST + 1
-    assert refusals == [("crowd", "127.0.0.3", CONNECTIONS - BURST)]
+    assert refusals.recorded == [("crowd", "127.0.0.3", CONNECTIONS - BURST)]
 
 
 def test_the_rate_limit_remembers_the_most_recent_addresses() -> None:
