@@ -267,13 +267,13 @@ def a_scenario_that_is_quoted_as_it_is(patch: Patch) -> bytes:
 
 
 def a_recording_that_raises(patch: Patch) -> bytes:
-    patch.setattr(replay, "_judge", raising(KeyError("x")))
+    patch.setattr(replay, "_replay_cycle", raising(KeyError("x")))
     return Recordings().real()[0]
 
 
 def a_recording_that_is_unpacked_whole(patch: Patch) -> bytes:
     patch.setattr(
-        recording, "_unpacked", lambda unpacking, content, at: unpacking.decompress(content)
+        recording, "_decompress", lambda unpacking, content, at: unpacking.decompress(content)
     )
     packing = zlib.compressobj()
     bomb = [packing.compress(bytes(1 << 20)) for _ in range((bounds.MOST_BYTES >> 20) + 64)]
