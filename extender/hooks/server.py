@@ -117,37 +117,40 @@ class BindResponses:
     waits while two connections are idle.
     """
 
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, answer: Callable[[HttpConnection], None]
+    ) -> None:
         self._loop = loop
+        self._answer = answer
         #: With the time at which each answer is sent in any case.
-        self._waiting: deque[tuple[float, Callable[[], None]]] = deque()
+        self._waiting: deque[tuple[float, HttpConnection]] = deque()
         self._timer: asyncio.TimerHandle | None = None
         #: Open connections without a call.
         self.idle: set[HttpConnection] = set()
 
-    def bound(self, answer: Callable[[], None]) -> None:
-        """Call *answer* now or soon."""
+    def bound(self, call: HttpConnection) -> None:
+        """Answer *call* now or soon."""
         if len(self.idle) < _MAX_IDLE:
-            answer()
+            self._answer(call)
             return
-        self._waiting.append((self._loop.time() + _MAX_DELAY_S, answer))
+        self._waiting.append((self._loop.time() + _MAX_DELAY_S, call))
         if self._timer is None:
             self._timer = self._loop.call_later(_MAX_DELAY_S, self._send_overdue)
 
     def bind_came(self) -> None:
         """Called when a bind arrives: one answer may be sent for it."""
         if self._waiting and len(self.idle) < _MAX_IDLE:
-            self._waiting.popleft()[1]()
+            self._answer(self._waiting.popleft()[1])
 
     def close(self) -> None:
         """Send every answer."""
         while self._waiting:
-            self._waiting.popleft()[1]()
+            self._answer(self._waiting.popleft()[1])
 
     def _send_overdue(self) -> None:
         self._timer = None
         while self._waiting and self._waiting[0][0] <= self._loop.time():
-            self._waiting.popleft()[1]()
+            self._answer(self._waiting.popleft()[1])
         if self._waiting:
             self._timer = self._loop.call_at(self._waiting[0][0], self._send_overdue)
 
@@ -177,7 +180,7 @@ class HookServer(HttpServer):
         self._hooks = hooks
         self._caller_check = CallerCheck(is_plain=self.is_plain, secret=secret)
         self._thread = threading.get_ident()
-        self.bind_responses = BindResponses(loop)
+        self.bind_responses = BindResponses(loop, self._end_bind)
         #: The last bind of each connection that has one, once the permit runner has accepted it.
         self._binds: dict[HttpConnection, CallId] = {}
 
@@ -261,9 +264,9 @@ class HookServer(HttpServer):
         if error:
             self._end_bind(call, error)
         else:
-            self.bind_responses.bound(partial(self._end_bind, call, ""))
+            self.bind_responses.bound(call)
 
-    def _end_bind(self, call: HttpConnection, error: str) -> None:
+    def _end_bind(self, call: HttpConnection, error: str = "") -> None:
         """Answer a bind, unless the client has disconnected."""
         if call.is_waiting:
             call.is_waiting = False

@@ -62,13 +62,13 @@ def loop() -> Loop:
 
 @pytest.fixture
 def responses(loop: Any) -> BindResponses:
-    return BindResponses(cast(asyncio.AbstractEventLoop, loop))
+    return BindResponses(cast(asyncio.AbstractEventLoop, loop), Caller.answer_now)  # type: ignore[arg-type]
 
 
 def settle(responses: BindResponses, count: int) -> list[Caller]:
     callers = [Caller(responses) for _ in range(count)]
     for caller in callers:
-        responses.bound(caller.answer_now)
+        responses.bound(caller)
     return callers
 
 
