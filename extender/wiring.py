@@ -41,17 +41,17 @@ from extender.whatif.page import whatif_runner
 
 
 class Runtime:
-    """One extender; *reach* returns the ports of its cluster, real or simulated."""
+    """One extender; *connect* returns the ports of its cluster, real or simulated."""
 
     def __init__(
         self,
         settings: Settings,
         loop: asyncio.AbstractEventLoop,
         clock: Clock,
-        reach: Callable[[Cluster, Metrics, Fencing], ClusterPorts],
+        connect: Callable[[Cluster, Metrics, Fencing], ClusterPorts],
         certificates: Sequence[PortCertificates] = (),
     ) -> None:
-        metrics, journal = Metrics(), GangHistory()
+        metrics, history = Metrics(), GangHistory()
         scheduler_names = frozenset(settings.scheduler_name)
         exempt = frozenset(settings.exempt_namespace)
         policies, timeouts = PolicyFile(settings.config), Timeouts.of(settings)
@@ -60,7 +60,7 @@ class Runtime:
         timer = LoopTimer(loop)
         cluster = Cluster.of(settings, clock)
         self._leadership = leadership = LeaderElection(settings, clock, timer, metrics)
-        self.ports = ports = reach(cluster, metrics, leadership.fencing)
+        self.ports = ports = connect(cluster, metrics, leadership.fencing)
         leadership.run(ports.leases, ports.labels, is_warm=lambda: not cluster.readiness())
 
         def may_plan() -> list[str]:
@@ -73,7 +73,7 @@ class Runtime:
         dispatch = EvictionRunner(
             evictor=ports.evictor,
             events=ports.events,
-            journal=journal,
+            history=history,
             metrics=metrics,
             clock=clock,
             backoff=EvictionBackoff(min_run_s=settings.min_run_s),
@@ -84,7 +84,7 @@ class Runtime:
         self._reporter = Reporter(
             writer=ports.status,
             events=ports.events,
-            journal=journal,
+            history=history,
             findings=findings,
             metrics=metrics,
             clock=clock,
@@ -136,7 +136,7 @@ class Runtime:
                 core.arrivals,
                 core.ledger,
                 core.published,
-                journal,
+                history,
                 cluster.liveness,
                 cluster.partial_gangs,
             ),
@@ -155,7 +155,7 @@ class Runtime:
         ]
         metrics.waiting_binds.set_function(lambda: core.permit.waiting_binds)
         self.pages = create_app(
-            journal=journal,
+            history=history,
             findings=lambda: with_missing_rights(findings.current, ports.refused()),
             policies=policies,
             metrics=metrics,
@@ -168,7 +168,7 @@ class Runtime:
             ],
             silence=lambda: cluster.freshness.silence(clock.monotonic()),
             reservations=lambda gang: (cluster.reservations.of_gang(gang), clock.monotonic()),
-            experience=(past_durations := learn_from(cluster)),
+            past_durations=(past_durations := learn_from(cluster)),
             suppose=whatif_runner(settings, past_durations),
         )
 

@@ -106,7 +106,7 @@ def verdict(
     return Verdict(
         gang=GangKey(key),
         queue=queue,
-        standing=standing,
+        status=standing,
         reason=reason,
         message=message,
         phase=phase,

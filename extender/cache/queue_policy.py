@@ -19,13 +19,11 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from extender.cache.changes import ObjectStore
+from extender.model.annotations import ALLOWED_CLASSES, ALLOWED_QUEUES, HOME_QUEUE
 from extender.model.gang import WITHOUT_PRIORITY, PodGroup
 from extender.model.pod import FINISHED_SET, VALID_SET, Pod
 from extender.model.queue import (
-    ALLOWED_CLASSES,
-    ALLOWED_QUEUES,
     DEFAULT_QUEUE,
-    HOME_QUEUE,
     SYSTEM_NAMESPACE,
     Namespace,
     NamespaceShare,

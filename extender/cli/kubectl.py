@@ -27,7 +27,7 @@ import msgspec
 
 from extender import yaml_loader
 from extender.errors import InvalidInput
-from extender.kube.write.leader import LABEL
+from extender.model.annotations import LEADER
 
 #: The timeout of one request; an unreachable cluster should fail soon.
 _REQUEST_S = 5
@@ -251,7 +251,7 @@ def _phase(pod: Object) -> str:
 
 
 def _leads(pod: Object) -> bool:
-    return (pod["metadata"].get("labels") or {}).get(LABEL) == "true"
+    return (pod["metadata"].get("labels") or {}).get(LEADER) == "true"
 
 
 def _is_ready(pod: Object) -> bool:

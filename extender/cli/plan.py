@@ -87,7 +87,7 @@ def print_compared(after: PlannedSnapshot, differing: list[Difference], policy: 
 def _outcome_lines(outcome: GangOutcome) -> Iterator[Text]:
     verdict = outcome.verdict
     head = safe_text(f"{outcome.gang} ", style="bold")
-    colour = COLOURS.get(verdict.standing.value, "")
+    colour = COLOURS.get(verdict.status.value, "")
     head.append_text(safe_text(outcome.starts, style=f"not bold {colour}"))
     yield head.append_text(
         safe_text(f": {verdict.reason.value}: {verdict.message}", style="not bold")
@@ -205,7 +205,7 @@ def _live(where: Target) -> tuple[list[Manifest], documents.Plan]:
 
 def _policy_remarks(live_plan: documents.Plan, plan: Plan) -> Iterator[str]:
     """Yield a remark if the extender's own plan differs: it has another policy or settings."""
-    here = {str(key): each.standing.value for key, each in plan.verdicts.items()}
+    here = {str(key): each.status.value for key, each in plan.verdicts.items()}
     there = {f"{each.namespace}/{each.name}": each.verdict for each in live_plan.gangs}
     differing = sorted(key for key in here if key in there and here[key] != there[key])
     if differing:
@@ -365,14 +365,14 @@ def _has_blocks(encoding: str) -> bool:
 def _head(snapshot: Snapshot, plan: Plan) -> Text:
     counts = dict.fromkeys(GangStatus, 0)
     for verdict in plan.verdicts.values():
-        counts[verdict.standing] += 1
+        counts[verdict.status] += 1
     head = Text(f"{count(len(plan.verdicts), 'gang')}", style="bold")
     managed = sum(node.managed for node in snapshot.nodes.nodes)
     head.append(f" on {count(managed, 'node')}: ", style="not bold")
-    counted = [(standing, number) for standing, number in counts.items() if number]
-    for index, (standing, number) in enumerate(counted):
+    counted = [(status, number) for status, number in counts.items() if number]
+    for index, (status, number) in enumerate(counted):
         head.append(", " if index else "", style="not bold")
-        head.append(f"{number} {standing.value}", style=COLOURS.get(standing.value, ""))
+        head.append(f"{number} {status.value}", style=COLOURS.get(status.value, ""))
     return head
 
 
@@ -422,7 +422,7 @@ def _gangs(plan: Plan) -> Columns:
             key,
             verdict.queue,
             f"{verdict.members}/{verdict.min_member}",
-            coloured(verdict.standing.value),
+            coloured(verdict.status.value),
             verdict.reason.value,
             _why(verdict, plan.placements.get(key)),
         )

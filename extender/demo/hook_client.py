@@ -11,6 +11,7 @@ from contextlib import closing
 from typing import Any
 
 from extender.hooks.gate import Filtered
+from extender.model.annotations import GROUP_NAME
 from extender.model.gang import Membership
 from extender.model.pod import Pod
 from extender.model.resources import PODS
@@ -18,7 +19,6 @@ from extender.ports import BindOrder
 from extender.sim.clock import PacedClock
 from extender.sim.kube_scheduler import BIND_TIMEOUT_S, HookError
 
-_GROUP = "scheduling.k8s.io/group-name"
 _JSON = {"Content-Type": "application/json"}
 
 
@@ -99,7 +99,7 @@ def _manifest(pod: Pod, member: Membership) -> dict[str, Any]:
             "name": pod.name,
             "namespace": pod.namespace,
             "uid": pod.uid,
-            "annotations": {_GROUP: member.key.partition("/")[2]} if member.named else {},
+            "annotations": {GROUP_NAME: member.key.partition("/")[2]} if member.named else {},
         },
         "spec": {
             "schedulerName": pod.scheduler,

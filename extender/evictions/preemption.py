@@ -243,17 +243,17 @@ def _worst(choices: Iterable[Sequence[PreemptionVictim]]) -> _Loss:
 
 
 #: Returns the ceiling or guarantee that an amount more of a namespace in a queue would exceed.
-Objection: TypeAlias = Callable[[str, str, Resources], Problem | None]
+ProblemOf: TypeAlias = Callable[[str, str, Resources], Problem | None]
 
 
 class Preemption:
     """Checks the victims of kube-scheduler against gangs and queues."""
 
-    def __init__(self, cluster: Cluster, plan: Callable[[], Plan], objection: Objection) -> None:
+    def __init__(self, cluster: Cluster, plan: Callable[[], Plan], problem_of: ProblemOf) -> None:
         self._cluster = cluster
         self._reservations = cluster.reservations
         self._plan = plan
-        self._objection = objection
+        self._problem_of = problem_of
         self._pending = PendingPreemptions(cluster, plan)
 
     def allowed_nodes(
@@ -311,7 +311,7 @@ class Preemption:
         if not needs:
             return False
         more = needs + self._pending.gained_by(queue, only_unreserved=True)
-        return self._objection(queue, pod.namespace, more) is not None
+        return self._problem_of(queue, pod.namespace, more) is not None
 
     def _runs(self, key: GangKey) -> bool:
         group = self._cluster.group(key)

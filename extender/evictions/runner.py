@@ -96,7 +96,7 @@ class EvictionRunner:
         *,
         evictor: Evictor,
         events: EventWriter,
-        journal: GangHistory,
+        history: GangHistory,
         metrics: Metrics,
         clock: Clock,
         backoff: EvictionBackoff | None = None,
@@ -105,7 +105,7 @@ class EvictionRunner:
     ) -> None:
         self._evictor = evictor
         self._events = events
-        self._journal = journal
+        self._history = history
         self._metrics = metrics
         self._clock = clock
         self._listeners: list[Callable[[], None]] = []
@@ -141,7 +141,7 @@ class EvictionRunner:
 
         The history has nothing before the first plan, nor while another replica leads.
         """
-        gang, recorded = snapshot.gangs.get(key), self._journal.running_since(key)
+        gang, recorded = snapshot.gangs.get(key), self._history.running_since(key)
         by_pods = gang.runs_since if gang is not None else None
         if by_pods is None or by_pods > snapshot.now + _SKEW_S:
             return recorded
@@ -250,10 +250,10 @@ class EvictionRunner:
         names = sorted(by_gang)
         gangs = ", ".join(names[:5]) + (", …" if len(names) > 5 else "")
         text = f"{action} evicts {_count(len(victims), 'pod')} for it, of {gangs}"
-        self._journal.tell(beneficiary, snapshot.now, snapshot.generation, reason, text)
+        self._history.add_entry(beneficiary, snapshot.now, snapshot.generation, reason, text)
         losses = {key: _loss(own, snapshot) for key, own in by_gang.items()}
         for key, loss in losses.items():
-            self._journal.tell(key, snapshot.now, snapshot.generation, reason, loss)
+            self._history.add_entry(key, snapshot.now, snapshot.generation, reason, loss)
         for victim in victims:
             self._record(victim, snapshot.now, reason_for(victim, snapshot))
         for key, loss in losses.items():
@@ -381,7 +381,7 @@ class EvictionRunner:
         self._count(victim, outcome)
         text = f"{victim.pod.key} stays: {why}"
         for key in (victim.eviction.beneficiary, victim.gang.key):
-            self._journal.tell(key, now, 0, Happening.VICTIM_NOT_EVICTED, text)
+            self._history.add_entry(key, now, 0, Happening.VICTIM_NOT_EVICTED, text)
         event(
             log,
             logging.WARNING,
@@ -402,10 +402,10 @@ class EvictionRunner:
             beneficiary=victim.eviction.beneficiary,
             why=why,
         )
-        self._journal.departures.note(victim.pod.uid, eviction)
+        self._history.evictions.note(victim.pod.uid, eviction)
 
     def _count(self, victim: Victim, outcome: str) -> None:
-        self._journal.departures.settled(victim.pod.uid, outcome)
+        self._history.evictions.settled(victim.pod.uid, outcome)
         self._metrics.evictions.labels(victim.eviction.action, outcome).inc()
 
 

@@ -9,18 +9,10 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping
 
 from extender.findings.finding import NAMESPACE, QUEUE, Finding, NearNames, Problem
+from extender.model.annotations import ALLOWED_CLASSES, ALLOWED_QUEUES, GUARANTEE, HOME_QUEUE, LIMIT
 from extender.model.budgets import MOST_BUDGETS, MOST_WORDS
 from extender.model.gang import GangKey
-from extender.model.queue import (
-    ALLOWED_CLASSES,
-    ALLOWED_QUEUES,
-    GUARANTEE,
-    HOME_QUEUE,
-    LIMIT,
-    Namespace,
-    NamespaceShare,
-    Queue,
-)
+from extender.model.queue import Namespace, NamespaceShare, Queue
 from extender.model.resources import Resources, total, write_amount
 from extender.model.snapshot import OverLimit
 from extender.planner.quota import stated

@@ -112,17 +112,17 @@ def name_of(key: GangKey, queue: str) -> Name:
 
 def learn_from(cluster: Cluster) -> DurationHistory:
     """Return a history that learns from *cluster* from now on."""
-    experience = DurationHistory()
-    cluster.watch_pods(DurationLearner(cluster, experience).seen)
-    return experience
+    past_durations = DurationHistory()
+    cluster.watch_pods(DurationLearner(cluster, past_durations).seen)
+    return past_durations
 
 
 class DurationLearner:
     """Record durations; called in the thread that watches pods."""
 
-    def __init__(self, cluster: Cluster, experience: DurationHistory) -> None:
+    def __init__(self, cluster: Cluster, past_durations: DurationHistory) -> None:
         self._cluster = cluster
-        self._experience = experience
+        self._experience = past_durations
 
     def seen(self, uid: PodUid, pod: Pod | None) -> None:
         """Handle a changed pod; None when it is deleted."""
@@ -207,7 +207,9 @@ class Expected:
         return self.began + self.duration.seconds if self.duration is not None else None
 
 
-def expected(gang: Gang, now: float, experience: DurationHistory, part: float = MEDIAN) -> Expected:
+def expected(
+    gang: Gang, now: float, past_durations: DurationHistory, part: float = MEDIAN
+) -> Expected:
     """Return when *gang*, which is on nodes or starts now, is expected to end.
 
     *part* is the quantile of the learnt durations, of those that exceed the time it has run.
@@ -216,7 +218,7 @@ def expected(gang: Gang, now: float, experience: DurationHistory, part: float = 
     ran_s = now - began
     declared_s = gang.group.lasts_s or max((pod.lasts_s for pod in gang.pods), default=0.0)
     deadline_s = _deadline(gang, began)
-    earlier = experience.of(gang.key, gang.queue)
+    earlier = past_durations.of(gang.key, gang.queue)
     is_disproved = len(earlier) >= MIN_SAMPLES and declared_s < min(earlier)
     duration = None
     if declared_s > ran_s and not is_disproved:

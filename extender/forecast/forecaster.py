@@ -31,14 +31,14 @@ class Forecaster:
     def __init__(
         self,
         policy: Callable[[], Policy],
-        experience: DurationHistory | None = None,
+        past_durations: DurationHistory | None = None,
         *,
         seconds: float = MOST_S,
         spent: Callable[[], float] = time.thread_time,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self._policy = policy
-        self._history = experience or DurationHistory()
+        self._history = past_durations or DurationHistory()
         self._limit = WorkLimit(seconds=seconds, spent=spent)
         self._monotonic = monotonic
         self._lookahead: Lookahead | None = None
@@ -49,7 +49,7 @@ class Forecaster:
     def estimate(self, snapshot: Snapshot, plan: Plan, key: GangKey) -> Estimate | None:
         """Return when a waiting gang of *plan* starts; None when it does not wait."""
         verdict = plan.verdicts.get(key)
-        if verdict is None or verdict.standing is not GangStatus.WAITING:
+        if verdict is None or verdict.status is not GangStatus.WAITING:
             return None
         known = self._known(plan, key)
         if known is not None:

@@ -191,10 +191,10 @@ class Lookahead:
         snapshot: Snapshot,
         plan: Plan,
         policy: Policy,
-        experience: DurationHistory,
+        past_durations: DurationHistory,
         effort: WorkLimit | None = None,
     ) -> None:
-        self._snapshot, self._policy, self._history = snapshot, policy, experience
+        self._snapshot, self._policy, self._history = snapshot, policy, past_durations
         self._verdicts = plan.verdicts
         self._limit = effort or WorkLimit()
         #: The cost so far, in the unit of the limit.
@@ -229,7 +229,7 @@ class Lookahead:
     def estimate(self, key: GangKey) -> Estimate | None:
         """Return when a waiting gang starts; None when it does not wait."""
         verdict = self._verdicts.get(key)
-        if verdict is None or verdict.standing is not GangStatus.WAITING:
+        if verdict is None or verdict.status is not GangStatus.WAITING:
             return None
         estimate = partial(Estimate, gang=key, now=self._snapshot.now)
         if verdict.reason in _INDEPENDENT:

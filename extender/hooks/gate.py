@@ -21,7 +21,7 @@ from extender.evictions.preemption import Preemption
 from extender.model.gang import GangKey, Membership, PodGroup
 from extender.model.pod import SYSTEM_NAMESPACE, Pod, PodUid, Shape
 from extender.model.reason import Reason
-from extender.planner.plan import GangStatus, Plan
+from extender.planner.plan import STARTED, GangStatus, Plan
 from extender.ports import Whose
 from extender.reservations.arrivals import ArrivingGangs
 from extender.reservations.ledger import Ledger
@@ -88,7 +88,7 @@ class Filtered(NamedTuple):
     outcome: str = "passed"
 
 
-_STARTED = (GangStatus.ADMITTED, GangStatus.RUNNING, GangStatus.FINISHED)
+_STARTED = STARTED | {GangStatus.ADMITTED}
 
 
 class PlanRequests(Protocol):
@@ -120,7 +120,7 @@ class Gate:
         #: pack, spread or nothing: see the setting.
         self._prefer = prefer
         self._exempt = frozenset({SYSTEM_NAMESPACE, *exempt})
-        self._preemption = preemption = Preemption(cluster, plan, ledger.allowance.objection)
+        self._preemption = preemption = Preemption(cluster, plan, ledger.allowance.problem_of)
         cluster.pending_evictions.granted = lambda gang, role, beside: preemption.may_leave(
             gang, role, beside, ledger.now()
         )
@@ -192,7 +192,7 @@ class Gate:
                 pod, member.key
             )
             if reservation is not None and reservation.node:
-                node = self._ledger.choose_node(pod, reservation, offered)
+                node = self._ledger.assign_node(pod, reservation, offered)
                 # Reasons for the other nodes matter only if no node is left.
                 return _steered(node) if node else _refused(offered, Reason.INSUFFICIENT_CAPACITY)
             group = self._cluster.group(member.key) or _implied_group(pod, member)
@@ -210,7 +210,7 @@ class Gate:
         if self._is_undecided(member.key):
             reservation = self._arrivals.admit(pod, group, queue, offered)
             if reservation is not None and (
-                node := self._ledger.choose_node(pod, reservation, offered)
+                node := self._ledger.assign_node(pod, reservation, offered)
             ):
                 return _steered(node)
         reason = self._refusal_reason(pod, member.key, group.min_member, queue)
@@ -304,13 +304,13 @@ class Gate:
         if self._cluster.members(key) + is_unseen < min_member:
             return Reason.NOT_ENOUGH_MEMBERS
         verdict = self._plan().verdicts.get(key)
-        concerns_others = verdict is None or verdict.standing in _STARTED
+        concerns_others = verdict is None or verdict.status in _STARTED
         if verdict is not None and not concerns_others and verdict.reason not in _UNDECIDED:
             return verdict.reason
         # The plan's verdict is not about this pod; these reasons hold without a plan.
         if self._cluster.is_closed(queue):
             return Reason.QUEUE_CLOSED
-        problem = self._ledger.allowance.objection(queue, pod.namespace, pod.requests)
+        problem = self._ledger.allowance.problem_of(queue, pod.namespace, pod.requests)
         return problem.reason if problem is not None else Reason.BEHIND_IN_ORDER
 
 

@@ -15,17 +15,26 @@ import numpy as np
 
 from extender.cache.pods import STUCK_S
 from extender.clock import timestamp_ms
-from extender.model.gang import IMPLICIT, VERSIONS, Gang
-from extender.model.node import Node
-from extender.model.pod import ALLOCATED_SET, OCCUPYING_SET, NodeTerm, Pod, Shape, Status
-from extender.model.queue import (
+from extender.model.annotations import (
     ALLOWED_CLASSES,
     ALLOWED_QUEUES,
+    DURATION,
+    GROUP_NAME,
     GUARANTEE,
     HOME_QUEUE,
     LIMIT,
-    Queue,
+    MIN_MEMBER,
+    NAMESPACE_WEIGHT,
+    PREEMPTABLE,
+    QUEUE_NAME,
+    ROLE,
+    STARTED_IN,
+    TASK_PRIORITY,
 )
+from extender.model.gang import IMPLICIT, VERSIONS, Gang
+from extender.model.node import Node
+from extender.model.pod import ALLOCATED_SET, OCCUPYING_SET, NodeTerm, Pod, Shape, Status
+from extender.model.queue import Queue
 from extender.model.resources import PODS, Resources
 from extender.model.snapshot import DisruptionBudget, ResourceQuota, Snapshot
 
@@ -222,22 +231,22 @@ def _annotations(pod: Pod, gang: Gang) -> dict[str, str]:
     """Return the annotations that make a pod a member of its gang when it is read again."""
     annotations = {}
     if IMPLICIT not in gang.group.name:
-        annotations["scheduling.k8s.io/group-name"] = gang.group.name
+        annotations[GROUP_NAME] = gang.group.name
     if not gang.group.dialect:
-        annotations["scheduling.volcano.sh/queue-name"] = gang.queue
+        annotations[QUEUE_NAME] = gang.queue
         is_sized = IMPLICIT not in gang.group.name or gang.group.min_member > 1
         if is_sized and gang.problem is None:
-            annotations["gang-extender.io/min-member"] = str(gang.group.min_member)
+            annotations[MIN_MEMBER] = str(gang.group.min_member)
     if pod.role:
-        annotations["volcano.sh/task-spec"] = pod.role
+        annotations[ROLE] = pod.role
     if not pod.preemptable:
-        annotations["volcano.sh/preemptable"] = "false"
+        annotations[PREEMPTABLE] = "false"
     if pod.task_priority is not None:
-        annotations["volcano.sh/task-priority"] = str(pod.task_priority)
+        annotations[TASK_PRIORITY] = str(pod.task_priority)
     if pod.started_in:
-        annotations["gang-extender.io/started-in"] = pod.started_in
+        annotations[STARTED_IN] = pod.started_in
     if pod.lasts_s:
-        annotations["gang-extender.io/duration"] = f"{pod.lasts_s:.3f}s"
+        annotations[DURATION] = f"{pod.lasts_s:.3f}s"
     return annotations
 
 
@@ -315,7 +324,7 @@ def _budget(budget: DisruptionBudget) -> Object:
 
 def _quota(quota: ResourceQuota) -> Object:
     # The snapshot does not have the scope itself; any scope has the same effect.
-    spec: Object = {"hard": {"volcano.sh/namespace.weight": str(quota.weight)}}
+    spec: Object = {"hard": {NAMESPACE_WEIGHT: str(quota.weight)}}
     if quota.is_scoped:
         spec["scopes"] = ["NotTerminating"]
     return {

@@ -16,13 +16,6 @@ ROOT_QUEUE = "root"
 SYSTEM_NAMESPACE = "kube-system"
 SYSTEM_CLASSES = "system-"
 
-#: Annotations of a Namespace, which only administrators can write.
-HOME_QUEUE = "scheduling.volcano.sh/queue-name"
-ALLOWED_QUEUES = "gang-extender.io/queues"
-ALLOWED_CLASSES = "gang-extender.io/priority-classes"
-LIMIT = "gang-extender.io/at-most"
-GUARANTEE = "gang-extender.io/at-least"
-
 
 class QueueState(Enum):
     """The state of a queue; only an open queue starts gangs."""

@@ -11,7 +11,7 @@ from itertools import count
 from extender.model.gang import PodGroup
 from extender.model.pod import Pod, PodUid
 from extender.permit import checks
-from extender.permit.checks import displaced, group_objection, objection
+from extender.permit.checks import cause_to_refuse, cause_to_refuse_group, displaced
 from extender.permit.messages import Cause, Facts, Instruction, Verified, Verify, VerifyFailed
 from extender.permit.states import BEFORE_COMMIT, AttemptState, GangAttempt, Table, WaitingBind
 from extender.permit.timeouts import LearnedTimeout
@@ -105,7 +105,7 @@ class Assembling:
         if not checks.is_same_request(known, attempt.seen):
             yield from self.group_changed(attempt, known, now)
             return
-        cause = self._objection(group, attempt)
+        cause = self._cause(group, attempt)
         if cause is None and self._facts.may_lose_all(attempt.key):
             cause = Cause.GANG_PREEMPTED  # scheduled members may be gone when the others start
         if group is None or cause is not None:
@@ -130,7 +130,7 @@ class Assembling:
 
     def _judge_members(self, attempt: GangAttempt, now: float) -> Iterator[Instruction]:
         for bind in tuple(attempt.binds.values()):
-            cause = objection(bind, self._facts)
+            cause = cause_to_refuse(bind, self._facts)
             if cause is not None:
                 yield from self._table.release_call(bind, cause, now)
         for bind in tuple(displaced(attempt.binds.values(), self._facts)):
@@ -223,12 +223,12 @@ class Assembling:
         self, attempt: GangAttempt, group: PodGroup | None, now: float
     ) -> Iterator[Instruction]:
         """Continue with the changed group, or stop; bindings that were sent stay sent."""
-        cause = group_objection(group, attempt.group.uid)
+        cause = cause_to_refuse_group(group, attempt.group.uid)
         if attempt.state is AttemptState.PARTIAL and cause and not attempt.binds:
             self._table.move_attempt(attempt, AttemptState.EMPTY, cause)
         if attempt.state not in BEFORE_COMMIT:
             return
-        cause = self._objection(group, attempt)
+        cause = self._cause(group, attempt)
         if group is None or cause is not None:
             yield from self._table.end(attempt, cause or Cause.GROUP_GONE, now)
             return
@@ -241,13 +241,13 @@ class Assembling:
         yield from self.evaluate(attempt, now)
         yield from self.time_passed(attempt, now)
 
-    def _objection(self, group: PodGroup | None, attempt: GangAttempt) -> Cause | None:
+    def _cause(self, group: PodGroup | None, attempt: GangAttempt) -> Cause | None:
         """Return why an attempt cannot continue with *group*.
 
         The reservations of its members count in the queue at that time. A gang that has started
         keeps counting in that queue.
         """
-        cause = group_objection(group, attempt.group.uid)
+        cause = cause_to_refuse_group(group, attempt.group.uid)
         if cause is not None or group is None or group.queue == attempt.group.queue:
             return cause
         return None if self._facts.scheduled(attempt.key) else Cause.GROUP_MOVED

@@ -178,7 +178,7 @@ def _judge_member(pod: Pod, gang: GangKey, facts: Facts) -> Entry:
     return Wait(group, pod.role)
 
 
-def objection(bind: WaitingBind, facts: Facts) -> Cause | None:
+def cause_to_refuse(bind: WaitingBind, facts: Facts) -> Cause | None:
     """Return why a waiting bind must end; BOUND when its pod is on its node already."""
     pod = facts.arriving(bind.uid)  # our watch may be behind that of kube-scheduler
     if pod is None or pod.status is Status.RELEASING:
@@ -202,7 +202,7 @@ def displaced(binds: Iterable[WaitingBind], facts: Facts) -> Iterator[WaitingBin
             yield from wanted
 
 
-def group_objection(group: PodGroup | None, uid: str) -> Cause | None:
+def cause_to_refuse_group(group: PodGroup | None, uid: str) -> Cause | None:
     """Return why an attempt of the PodGroup *uid* cannot continue with *group*."""
     if group is None:
         return Cause.GROUP_GONE

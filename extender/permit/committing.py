@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator
 from extender.model.gang import GangKey, PodGroup
 from extender.model.pod import SCHEDULED_SET, Pod, PodUid, Status
 from extender.permit import checks
-from extender.permit.checks import UNSCHEDULED_SET, group_objection, objection
+from extender.permit.checks import UNSCHEDULED_SET, cause_to_refuse, cause_to_refuse_group
 from extender.permit.messages import (
     BackOff,
     Cause,
@@ -77,7 +77,7 @@ class Committing:
     def _follow(self, attempt: GangAttempt, now: float) -> Iterator[Instruction]:
         """Send the binds that waited for the outcome of the others, if some of those are bound."""
         answer_s = self._learned.current(now).answer_s
-        gone = group_objection(self._facts.group(attempt.key), attempt.group.uid)
+        gone = cause_to_refuse_group(self._facts.group(attempt.key), attempt.group.uid)
         if gone is None and not any(map(self._is_there, attempt.bound)):
             # The outcome of the others is unknown, or the bound members are gone since.
             gone = Cause.BIND_FAILED
@@ -87,7 +87,7 @@ class Committing:
         until = float("inf")
         for bind in _waiting_binds(attempt):
             by = min(call.arrived for call in bind.calls) + answer_s
-            cause = gone or objection(bind, self._facts)
+            cause = gone or cause_to_refuse(bind, self._facts)
             if cause is None and not self._facts.may_bind(bind.uid, bind.node):
                 cause = Cause.CAPACITY_RESERVED
             if cause is None and by <= now:

@@ -9,7 +9,7 @@ from extender.model.gang import GangKey
 from extender.model.pod import PodUid, Status
 from extender.permit import checks
 from extender.permit.assembling import Assembling
-from extender.permit.checks import BindNow, Entry, Present, Refuse, Wait, displaced, objection
+from extender.permit.checks import BindNow, Entry, Present, Refuse, Wait, cause_to_refuse, displaced
 from extender.permit.committing import Committing
 from extender.permit.messages import (
     Answer,
@@ -438,7 +438,7 @@ class StateMachine:
             yield from self._assembling.evaluate(attempt, now)
 
     def _object(self, bind: WaitingBind, now: float) -> Iterator[Instruction]:
-        cause = objection(bind, self._facts)
+        cause = cause_to_refuse(bind, self._facts)
         if cause is not None:
             yield from self._assembling.release_member(bind, cause, now)
 

@@ -24,13 +24,17 @@ class GangStatus(Enum):
     FINISHED = "finished"
 
 
+#: Its members are on nodes, or were until it finished.
+STARTED = frozenset({GangStatus.RUNNING, GangStatus.FINISHED})
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
     """The plan's verdict on a gang: one reason word and one sentence with the figures."""
 
     gang: GangKey
     queue: str
-    standing: GangStatus
+    status: GangStatus
     reason: Reason
     message: str
     phase: Phase = Phase.PENDING

@@ -339,7 +339,7 @@ class Verdicts:
         return Verdict(
             gang=gang.key,
             queue=gang.queue,
-            standing=_standing(gang, problem.reason),
+            status=_status_of(gang, problem.reason),
             reason=problem.reason,
             message=_cut(problem.message),
             phase=after,
@@ -390,7 +390,7 @@ def _free(session: Session, capacity: Amounts, shape: Shape) -> int:
     return int(session.nodes.count(capacity, shape).sum())
 
 
-def _standing(gang: Gang, reason: Reason) -> GangStatus:
+def _status_of(gang: Gang, reason: Reason) -> GangStatus:
     if gang.problem is not None:
         return GangStatus.INVALID
     if reason is Reason.RUNNING:

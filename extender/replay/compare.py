@@ -131,20 +131,20 @@ def _verdicts(was: Plan, now: Plan, *, in_words: bool) -> Iterator[Difference]:
     for key in sorted({*was.verdicts, *now.verdicts}):
         before, after = was.verdicts.get(key), now.verdicts.get(key)
         if before is None or after is None or _decided(before) != _decided(after):
-            yield Difference(f"gang {_name(key)}", _standing(before), _standing(after))
+            yield Difference(f"gang {_name(key)}", _status_of(before), _status_of(after))
         elif in_words and before != after:
             yield Difference(f"gang {_name(key)}", *_distinct(before, after))
 
 
 def _decided(verdict: Verdict) -> tuple[object, ...]:
-    return verdict.standing, verdict.reason, verdict.phase, verdict.queue
+    return verdict.status, verdict.reason, verdict.phase, verdict.queue
 
 
-def _standing(verdict: Verdict | None) -> str:
+def _status_of(verdict: Verdict | None) -> str:
     if verdict is None:
         return "not there"
     queue = f"in queue {_name(verdict.queue)}"
-    return f"{verdict.standing.value} ({verdict.reason.value}, {verdict.phase.value}) {queue}"
+    return f"{verdict.status.value} ({verdict.reason.value}, {verdict.phase.value}) {queue}"
 
 
 def _field(about: str, was: Any, now: Any) -> Iterator[Difference]:

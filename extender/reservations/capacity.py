@@ -57,7 +57,7 @@ class QueueAllowance:
         own = self._quotas.get(share_name(queue, namespace)) if self._has_shares else None
         return own or self._quotas.get(queue)
 
-    def objection(self, queue: str, namespace: str, amounts: Resources) -> Problem | None:
+    def problem_of(self, queue: str, namespace: str, amounts: Resources) -> Problem | None:
         """Return which limit or guarantee *amounts* more would break; None when none."""
         quota, top = self._quota(queue, namespace), self._quotas[TOP]
         share = self._cluster.share(queue, namespace)
@@ -94,7 +94,7 @@ class QueueAllowance:
             spent = self._spent.get(queue, NOTHING)
             if any(a > left.amount(n) - spent.amount(n) for n, a in amounts.items() if a > 0):
                 return False
-        return self.objection(queue, namespace, amounts) is None
+        return self.problem_of(queue, namespace, amounts) is None
 
     def count(self, queue: str, namespace: str, amounts: Resources) -> None:
         """Count *amounts* against limits and guarantees."""

@@ -123,7 +123,7 @@ class Ledger:
             self._expirations = {
                 key: expirations
                 for key, expirations in self._expirations.items()
-                if (plan.verdicts[key].standing if key in plan.verdicts else None) not in gone
+                if (plan.verdicts[key].status if key in plan.verdicts else None) not in gone
             }
 
     def reserved_node(self, uid: PodUid) -> Reservation | None:
@@ -226,7 +226,7 @@ class Ledger:
 
     # ── advance ───────────────────────────────────────────────────────────────────────────
 
-    def choose_node(self, pod: Pod, reservation: Reservation, offered: Sequence[str]) -> str:
+    def assign_node(self, pod: Pod, reservation: Reservation, offered: Sequence[str]) -> str:
         """Return the node of a reserved pod, moved to an offered one if needed; empty without any.
 
         If kube-scheduler does not offer the reserved node, no gang loses its reservation:
@@ -329,7 +329,7 @@ class Ledger:
         queue, problem = self._cluster.queue_of(*self._queue_request_of(pod, uid))
         if problem is not None:
             return False
-        return self.allowance.objection(queue, pod.namespace, pod.requests) is None
+        return self.allowance.problem_of(queue, pod.namespace, pod.requests) is None
 
     def _queue_request_of(self, pod: Pod, uid: PodUid) -> tuple[GangKey | None, str, str]:
         """Return the gang of a pod, its namespace, and the queue that gang or pod names."""

@@ -62,7 +62,7 @@ class DirectExtender:
         self._evictions = EvictionRunner(
             evictor=api,
             events=self,
-            journal=self._history,
+            history=self._history,
             metrics=metrics,
             clock=time,
             backoff=EvictionBackoff(min_run_s=settings.min_run_s),

@@ -27,7 +27,7 @@ from extender.model.queue import QueueState
 from extender.model.reason import Happening, Reason
 from extender.model.resources import PODS, Resources, write_amount
 from extender.model.snapshot import Snapshot
-from extender.planner.plan import GangStatus, Plan, QueueFigures, Verdict
+from extender.planner.plan import STARTED, GangStatus, Plan, QueueFigures, Verdict
 from extender.ports import EventRecord, ObjectReference
 
 #: Condition of a Queue: true when it has no findings.
@@ -68,7 +68,6 @@ _CONDITIONS: Mapping[str, tuple[str, ...]] = {
     KUBE_BATCH_INCUBATOR: (UNSCHEDULABLE,),
 }
 #: An ended gang stays scheduled.
-_STARTED = (GangStatus.RUNNING, GangStatus.FINISHED)
 _QUEUE_COUNTERS = {phase: phase.value.lower() for phase in Phase}
 
 
@@ -109,7 +108,7 @@ def of_gang(gang: Gang, verdict: Verdict) -> DesiredStatus | None:
 
 def for_events(verdict: Verdict) -> DesiredStatus:
     """Return a stand-in for a gang without a PodGroup, which schedules its events alone."""
-    return _timed(DesiredStatus((verdict.standing, verdict.reason), {}), verdict)
+    return _timed(DesiredStatus((verdict.status, verdict.reason), {}), verdict)
 
 
 def stuck_reason(status: Mapping[str, Any]) -> str:
@@ -122,7 +121,7 @@ def stuck_reason(status: Mapping[str, Any]) -> str:
 
 def _timed(status: DesiredStatus, verdict: Verdict) -> DesiredStatus:
     """Set how long a verdict should last before its status is written."""
-    if verdict.standing in (*_STARTED, GangStatus.ADMITTED):
+    if verdict.status in (*STARTED, GangStatus.ADMITTED):
         return replace(status, settle_s=RUNNING_SETTLES_S, pause_s=RUNNING_PAUSES_S)
     settle_s = ARRIVING_SETTLES_S if verdict.reason in _ARRIVING else WAITING_SETTLES_S
     return replace(status, settle_s=settle_s)
@@ -175,8 +174,8 @@ def _dated(condition: Mapping[str, str], before: Mapping[str, str], at: str) -> 
 
 
 def _condition(kind: str, verdict: Verdict) -> dict[str, str]:
-    stuck = verdict.standing in (GangStatus.WAITING, GangStatus.INVALID)
-    runs = verdict.standing in _STARTED
+    stuck = verdict.status in (GangStatus.WAITING, GangStatus.INVALID)
+    runs = verdict.status in STARTED
     return {
         "type": kind,
         "status": "True" if (stuck if kind == UNSCHEDULABLE else runs) else "False",
@@ -351,15 +350,15 @@ class ObjectRecord:
         """Return whether nothing has changed."""
         return gang is self.gang and (verdict is self.verdict or verdict == self.verdict)
 
-    def notice(self, now: float) -> EventRecord | None:
+    def take_event(self, now: float) -> EventRecord | None:
         """Return the event to write, one per change of reason."""
         verdict = self.verdict
-        if verdict is None or verdict.standing is GangStatus.ADMITTED:
+        if verdict is None or verdict.status is GangStatus.ADMITTED:
             return None
-        if verdict.standing is GangStatus.FINISHED:
+        if verdict.status is GangStatus.FINISHED:
             self.last_event = ""
             return None  # the controller of the pods reports the end
-        if verdict.standing is GangStatus.RUNNING:
+        if verdict.status is GangStatus.RUNNING:
             waited, had_event = now - self.waiting_since, bool(self.last_event)
             self.last_event = ""
             if not had_event or waited < WORTH_TELLING_S:
@@ -367,13 +366,13 @@ class ObjectRecord:
             # An earlier leader wrote the event, and the wait was over before this one observed it:
             # its start is unknown.
             waiting = f" after waiting {waited:.0f} s" if self.waiting_since else ""
-            return self._notice(verdict, f"runs{waiting}", now)
+            return self._event(verdict, f"runs{waiting}", now)
         if verdict.reason.value == self.last_event or not (self.gang and self.gang.pods):
             return None  # nothing new, or no pod exists that waits
         self.last_event = verdict.reason.value
-        return self._notice(verdict, verdict.message, now)
+        return self._event(verdict, verdict.message, now)
 
-    def _notice(self, verdict: Verdict, message: str, now: float) -> EventRecord:
+    def _event(self, verdict: Verdict, message: str, now: float) -> EventRecord:
         return EventRecord(
             subject=self.subject,
             reason=verdict.reason.value,

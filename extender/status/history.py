@@ -18,7 +18,7 @@ from extender.model.pod import FINISHED_SET, SCHEDULED_SET, PodUid, Status
 from extender.model.reason import Happening
 from extender.model.resources import CPU, MEMORY, PODS, Resources
 from extender.model.snapshot import Snapshot
-from extender.planner.plan import GangStatus, Plan, Verdict
+from extender.planner.plan import STARTED, GangStatus, Plan, Verdict
 
 EVERY_S = 30.0
 HOUR_S = 3600.0
@@ -151,7 +151,7 @@ _TEXT = 1_000
 _COUNTED = {GangStatus.RUNNING: SCHEDULED_SET, GangStatus.FINISHED: FINISHED_SET}
 _PENDING = frozenset({Status.PENDING})
 #: A gang in none of these waits.
-_SPANS = {each: each for each in (GangStatus.RUNNING, GangStatus.FINISHED)}
+_SPANS = {each: each for each in STARTED}
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,7 +163,7 @@ class CycleResult:
 
 
 @dataclass(frozen=True, slots=True)
-class JournalLine:
+class HistoryEntry:
     """One event in the history of a gang; *word* is a `Reason` or a `Happening`."""
 
     #: Seconds since the epoch.
@@ -194,7 +194,7 @@ class _Since:
     not restart its wait.
     """
 
-    stands: float
+    status: float
     reason: float
     #: The uid of its PodGroup, empty without one.
     uid: str = ""
@@ -205,7 +205,7 @@ class _Since:
         if gang is None or not uid or uid == self.uid:
             return self
         made = min(now, gang.group.created) if self.uid else 0.0
-        return _Since(max(self.stands, made), max(self.reason, made), uid)
+        return _Since(max(self.status, made), max(self.reason, made), uid)
 
 
 class GangHistory:
@@ -215,9 +215,9 @@ class GangHistory:
         self.last: CycleResult | None = None
         #: Number of past leadership terms.
         self.terms = 0
-        self.history = QueueHistory()
-        self.departures = EvictionHistory()
-        self._lines: OrderedDict[GangKey, deque[JournalLine]] = OrderedDict()
+        self.queues = QueueHistory()
+        self.evictions = EvictionHistory()
+        self._entries: OrderedDict[GangKey, deque[HistoryEntry]] = OrderedDict()
         self._since: dict[GangKey, _Since] = {}
         #: Admitted gangs whose waiting binds are recorded.
         self._waiting: set[GangKey] = set()
@@ -230,8 +230,8 @@ class GangHistory:
         """
         self.last = None
         self.terms += 1
-        self.history = QueueHistory()
-        self._lines, self._since, self._waiting = OrderedDict(), {}, set()
+        self.queues = QueueHistory()
+        self._entries, self._since, self._waiting = OrderedDict(), {}, set()
 
     def note(self, snapshot: Snapshot, plan: Plan) -> list[Change]:
         """Store a cycle and return what changed since the one before."""
@@ -244,48 +244,48 @@ class GangHistory:
             before = earlier.get(key)
             if before is not None:
                 known += 1
-                if before.reason is verdict.reason and before.standing is verdict.standing:
-                    if verdict.standing is GangStatus.ADMITTED:
+                if before.reason is verdict.reason and before.status is verdict.status:
+                    if verdict.status is GangStatus.ADMITTED:
                         self._record_waiting(snapshot, key)
                     continue
             changes.append(self._change(snapshot, verdict, before))
         if known < len(earlier):
             gone = sorted(earlier.keys() - plan.verdicts.keys())
             changes += [self._close(earlier[key], snapshot) for key in gone]
-        self.history.note(plan, snapshot.now)
+        self.queues.note(plan, snapshot.now)
         self.last = CycleResult(snapshot, plan)
         return changes
 
-    def tell(self, key: GangKey, at: float, cycle: int, word: str, text: str) -> None:
+    def add_entry(self, key: GangKey, at: float, cycle: int, word: str, text: str) -> None:
         """Add a line to the history of a gang."""
-        lines = self._lines.get(key)
+        lines = self._entries.get(key)
         if lines is None:
-            lines = self._lines[key] = deque(maxlen=_LINES)
-            if len(self._lines) > _GANGS:
-                self._lines.popitem(last=False)
-        lines.append(JournalLine(at, cycle, word, text[:_TEXT]))
+            lines = self._entries[key] = deque(maxlen=_LINES)
+            if len(self._entries) > _GANGS:
+                self._entries.popitem(last=False)
+        lines.append(HistoryEntry(at, cycle, word, text[:_TEXT]))
         self._uncounted += 1  # a lost update between two threads does no harm
         if self._uncounted >= _COUNTED_AFTER:
             self._uncounted = 0
             self._drop_oldest()
 
     def _drop_oldest(self) -> None:
-        kept = tuple(self._lines.items())
+        kept = tuple(self._entries.items())
         surplus = sum(len(lines) for _, lines in kept) - _ALL_LINES
         for key, lines in kept:
             if surplus <= 0:
                 break
             surplus -= len(lines)
-            self._lines.pop(key, None)
+            self._entries.pop(key, None)
 
-    def story(self, key: GangKey) -> tuple[JournalLine, ...]:
+    def entries(self, key: GangKey) -> tuple[HistoryEntry, ...]:
         """Return the history of a gang, oldest line first."""
-        return tuple(self._lines.get(key, ()))
+        return tuple(self._entries.get(key, ()))
 
     def since(self, key: GangKey) -> float | None:
         """Return since when a gang waits, runs, or is over; None when unknown."""
         since = self._spans(key)
-        return since.stands if since is not None else None
+        return since.status if since is not None else None
 
     def reason_since(self, key: GangKey) -> float | None:
         """Return since when a gang has its present reason; None when unknown."""
@@ -296,7 +296,7 @@ class GangHistory:
         """Return since when a gang runs; None when it does not."""
         last = self.last
         verdict = last.plan.verdicts.get(key) if last else None
-        if verdict is None or verdict.standing is not GangStatus.RUNNING:
+        if verdict is None or verdict.status is not GangStatus.RUNNING:
             return None
         return self.since(key)
 
@@ -310,28 +310,28 @@ class GangHistory:
         key, now = verdict.gang, snapshot.now
         self._waiting.discard(key)
         since = self._since.pop(key, None)
-        if key in self._lines:
-            self.tell(key, now, snapshot.generation, Happening.GONE, "the gang is gone")
-        lasted_s = max(0.0, now - since.stands) if since is not None else 0.0
+        if key in self._entries:
+            self.add_entry(key, now, snapshot.generation, Happening.GONE, "the gang is gone")
+        lasted_s = max(0.0, now - since.status) if since is not None else 0.0
         return Change(verdict, verdict, lasted_s, is_gone=True)
 
     def _change(self, snapshot: Snapshot, verdict: Verdict, before: Verdict | None) -> Change:
         key, now = verdict.gang, snapshot.now
         since = self._since.get(key)
         if since is None:
-            began = _began(snapshot.gangs[key], verdict.standing, now)
+            began = _began(snapshot.gangs[key], verdict.status, now)
             since = _Since(began, began)
         since = self._since[key] = since.seen(snapshot.gangs.get(key), now)
-        lasted_s = max(0.0, now - since.stands)
+        lasted_s = max(0.0, now - since.status)
         if before is not None:
             since.reason = now
-            if _SPANS.get(before.standing) is not _SPANS.get(verdict.standing):
-                since.stands = now
+            if _SPANS.get(before.status) is not _SPANS.get(verdict.status):
+                since.status = now
         # Ordinary pods, and gangs that ran before this process, never waited here.
-        if before is not None or verdict.standing not in _SPANS:
-            self.tell(key, now, snapshot.generation, verdict.reason.value, verdict.message)
+        if before is not None or verdict.status not in _SPANS:
+            self.add_entry(key, now, snapshot.generation, verdict.reason.value, verdict.message)
         self._waiting.discard(key)
-        if verdict.standing is GangStatus.ADMITTED:
+        if verdict.status is GangStatus.ADMITTED:
             self._record_waiting(snapshot, key)
         return Change(verdict, before, lasted_s)
 
@@ -344,11 +344,11 @@ class GangHistory:
         self._waiting.add(key)
         least = gang.group.min_member
         text = f"binds of {count} of at least {least} members wait for the rest"
-        self.tell(key, snapshot.now, snapshot.generation, Happening.HELD, text)
+        self.add_entry(key, snapshot.now, snapshot.generation, Happening.HELD, text)
 
 
-def _began(gang: Gang, standing: GangStatus, now: float) -> float:
+def _began(gang: Gang, status: GangStatus, now: float) -> float:
     """Return the start of a status from before this process, from times in the API server."""
-    counted = _COUNTED.get(standing, _PENDING)
+    counted = _COUNTED.get(status, _PENDING)
     created = [pod.created for pod in gang.pods if pod.status in counted]
     return min(now, max([gang.group.created, *created]))

@@ -22,7 +22,7 @@ from extender.metrics import Metrics, init_labels
 from extender.model.gang import IMPLICIT, Gang, GangKey
 from extender.model.queue import QueueState
 from extender.model.snapshot import Snapshot
-from extender.planner.plan import GangStatus, Plan, Verdict
+from extender.planner.plan import STARTED, GangStatus, Plan, Verdict
 from extender.ports import Clock, EventWriter, ObjectReference, StatusWriter
 from extender.status import desired, transitions
 from extender.status.desired import DesiredStatus, ObjectRecord, warning
@@ -42,7 +42,6 @@ MAX_IN_BACKGROUND = 50
 #: A gang that is older than this when first seen existed before this process.
 UNSEEN_S = 60.0
 _STUCK = (GangStatus.WAITING, GangStatus.INVALID)
-_STARTED = (GangStatus.RUNNING, GangStatus.FINISHED)
 Status = Mapping[str, Any]
 
 
@@ -54,14 +53,14 @@ class Reporter:
         *,
         writer: StatusWriter,
         events: EventWriter,
-        journal: GangHistory,
+        history: GangHistory,
         findings: Findings,
         metrics: Metrics,
         clock: Clock,
     ) -> None:
         self._writer = writer
         self._events = events
-        self._journal = journal
+        self._history = history
         self._findings = findings
         self._metrics = metrics
         self._clock = clock
@@ -70,7 +69,7 @@ class Reporter:
         self._seen: CycleResult | None = None
         #: The term of the records, and the time of its first cycle: the status of older objects may
         #: come from an earlier leader.
-        self._terms = journal.terms
+        self._terms = history.terms
         self._began = clock.now()
         #: Queues that may have series.
         self._counted: set[str] = set()
@@ -102,8 +101,8 @@ class Reporter:
         """Hand over a cycle; called by the planning thread, which does not wait."""
         # A new leader sees thousands of gangs for the first time that have run for long.
         ours_since = max(self._started, snapshot.now - UNSEEN_S)
-        before = self._journal.last
-        changes = self._journal.note(snapshot, plan)
+        before = self._history.last
+        changes = self._history.note(snapshot, plan)
         for change in changes:
             line = transition(change, snapshot.gangs.get(change.verdict.gang), ours_since)
             if line is not None:
@@ -133,9 +132,9 @@ class Reporter:
         while self._answers:
             self._answers.popleft()()
         now = self._clock.monotonic()
-        if self._terms != self._journal.terms:
+        if self._terms != self._history.terms:
             self._forget()
-        last = self._journal.last
+        last = self._history.last
         if last is not None and last is not self._seen:
             if self._seen is None:
                 self._began = last.snapshot.now
@@ -150,7 +149,7 @@ class Reporter:
 
     def _forget(self) -> None:
         """Drop the state of an earlier term: other leaders have written since."""
-        self._terms, self._seen = self._journal.terms, None
+        self._terms, self._seen = self._history.terms, None
         self._gangs, self._queues, self._open = {}, {}, set()
         self._findings.forget()
 
@@ -179,13 +178,13 @@ class Reporter:
         content = desired.of_gang(gang, verdict)
         if record is None or record.subject.uid != subject.uid:
             record = self._gangs[gang.key] = ObjectRecord(subject, is_written=content is not None)
-            has_started = verdict.standing in _STARTED and gang.group.phase is verdict.phase
+            has_started = verdict.status in STARTED and gang.group.phase is verdict.phase
             is_new = gang.group.created > self._began
             record.schedule.begin(content, is_new=is_new, has_started=has_started)
             self._warn(subject, gang)
         record.gang, record.verdict = gang, verdict
-        if verdict.standing in _STUCK:
-            record.waiting_since = self._journal.since(gang.key) or self._clock.now()
+        if verdict.status in _STUCK:
+            record.waiting_since = self._history.since(gang.key) or self._clock.now()
         self._want(record, content or desired.for_events(verdict), now)
 
     def _warn(self, subject: ObjectReference, gang: Gang) -> None:
@@ -237,7 +236,7 @@ class Reporter:
     def _announce(self, record: ObjectRecord) -> None:
         if record.verdict is None:
             return
-        record_event = record.notice(self._clock.now())
+        record_event = record.take_event(self._clock.now())
         if record_event is not None:
             self._events.write(record_event)
 

@@ -12,10 +12,8 @@ from extender.metrics import Metrics
 from extender.model.gang import IMPLICIT, Gang
 from extender.model.pod import SCHEDULED_SET, Status
 from extender.model.snapshot import Snapshot
-from extender.planner.plan import GangStatus, Plan, Verdict
+from extender.planner.plan import STARTED, GangStatus, Plan, Verdict
 from extender.status.history import Change, CycleResult
-
-_STARTED = (GangStatus.RUNNING, GangStatus.FINISHED)
 
 
 class Transition(NamedTuple):
@@ -37,17 +35,17 @@ def transition(change: Change, gang: Gang | None, ours_since: float) -> Transiti
         return _gone(change)
     if before is None and (gang is None or gang.group.created < ours_since):
         return None
-    earlier = before.standing if before is not None else GangStatus.WAITING
-    if verdict.standing is earlier:
+    earlier = before.status if before is not None else GangStatus.WAITING
+    if verdict.status is earlier:
         return None
-    if verdict.standing is GangStatus.ADMITTED:
+    if verdict.status is GangStatus.ADMITTED:
         return _about(verdict, "gang admitted", waited_s=_seconds(change))
-    if verdict.standing is GangStatus.RUNNING:
+    if verdict.status is GangStatus.RUNNING:
         return _about(verdict, "gang started", waited_s=_seconds(change))
-    if verdict.standing is GangStatus.FINISHED:
+    if verdict.status is GangStatus.FINISHED:
         lasted = {"ran_s": _seconds(change)} if earlier is GangStatus.RUNNING else {}
         return _about(verdict, "gang ended", outcome="completed", **lasted, **_ends(gang))
-    if earlier in _STARTED:
+    if earlier in STARTED:
         reason = verdict.reason.value
         return _about(verdict, "gang waits again", reason=reason, ran_s=_seconds(change))
     return None
@@ -55,9 +53,9 @@ def transition(change: Change, gang: Gang | None, ours_since: float) -> Transiti
 
 def _gone(change: Change) -> Transition | None:
     verdict = change.verdict
-    if verdict.standing is GangStatus.FINISHED:
+    if verdict.status is GangStatus.FINISHED:
         return None  # its end was logged before
-    if verdict.standing is GangStatus.RUNNING:
+    if verdict.status is GangStatus.RUNNING:
         return _about(verdict, "gang ended", outcome="deleted", ran_s=_seconds(change))
     outcome, reason = "deleted while it waited", verdict.reason.value
     return _about(verdict, "gang ended", outcome=outcome, reason=reason, waited_s=_seconds(change))
@@ -102,9 +100,7 @@ def observe(
             continue
         if _was_admitted(change):
             metrics.admission_seconds.labels(verdict.queue).observe(change.lasted_s)
-        if verdict.standing is GangStatus.RUNNING and _has_just_begun(
-            change, gang, before, snapshot
-        ):
+        if verdict.status is GangStatus.RUNNING and _has_just_begun(change, gang, before, snapshot):
             took_s = max(0.0, snapshot.now - created(gang))
             metrics.start_seconds.labels(verdict.queue).observe(took_s)
 
@@ -119,9 +115,9 @@ def created(gang: Gang) -> float:
 
 
 def _was_admitted(change: Change) -> bool:
-    standing, before = change.verdict.standing, change.before
-    admitted = standing is GangStatus.ADMITTED or (standing in _STARTED and before is not None)
-    return admitted and (before is None or before.standing in _STUCK)
+    status, before = change.verdict.status, change.before
+    admitted = status is GangStatus.ADMITTED or (status in STARTED and before is not None)
+    return admitted and (before is None or before.status in _STUCK)
 
 
 def _has_just_begun(
@@ -130,6 +126,6 @@ def _has_just_begun(
     if before is None or snapshot.now - before.snapshot.now > GAP_S:
         return False
     if change.before is not None:
-        return change.before.standing is not GangStatus.RUNNING
+        return change.before.status is not GangStatus.RUNNING
     # It was created and started between two cycles; older gangs ran before the first cycle.
     return created(gang) > before.snapshot.now - GAP_S

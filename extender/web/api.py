@@ -72,7 +72,7 @@ class Api:
 
     def __init__(
         self,
-        journal: GangHistory,
+        history: GangHistory,
         policy: Callable[[], Policy],
         now: Callable[[], float] = time.time,
         findings: Callable[[], Sequence[Finding] | None] = lambda: None,
@@ -80,7 +80,7 @@ class Api:
         forecaster: Forecaster | None = None,
         remedied: Remedying = remedies,
     ) -> None:
-        self._journal = journal
+        self._history = history
         self._policy = policy
         self._findings = findings
         self._standby = standby
@@ -109,25 +109,25 @@ class Api:
 
     def plan(self) -> ResponseReturnValue:
         """Return the last plan."""
-        last = self._journal.last
+        last = self._history.last
         return _json(self._documents(last).plan() if last else documents.NO_PLAN)
 
     def queues(self) -> ResponseReturnValue:
         """Return the figures of every queue."""
-        last = self._journal.last
+        last = self._history.last
         return _json(self._documents(last).queues() if last else [])
 
     def gangs(self) -> ResponseReturnValue:
         """Return the verdict on every gang."""
-        last = self._journal.last
+        last = self._history.last
         return _json(self._documents(last).gangs() if last else [])
 
     def gang(self, namespace: str, name: str) -> ResponseReturnValue:
         """Return the explanation of one gang."""
-        key, last = GangKey(f"{namespace}/{name}"), self._journal.last
+        key, last = GangKey(f"{namespace}/{name}"), self._history.last
         if last is None:
             return _not_planned()
-        story = self._journal.story(key)
+        story = self._history.entries(key)
         explanation = explain(last.snapshot, last.plan, self._policy(), key, self._remedied)
         if explanation is None:
             message = f"there is no gang {key}; /api/v1/gangs lists those there are"
@@ -136,18 +136,18 @@ class Api:
             self._documents(last).explanation(
                 explanation,
                 now=self._now(),
-                reason_since=self._journal.reason_since(key),
+                reason_since=self._history.reason_since(key),
                 story=story,
             )
         )
 
     def _documents(self, last: CycleResult) -> PlanDocuments:
         estimates = partial(self._forecaster.estimate, last.snapshot, last.plan)
-        return PlanDocuments(last.plan, last.snapshot, self._journal.since, estimates)
+        return PlanDocuments(last.plan, last.snapshot, self._history.since, estimates)
 
     def pod(self, namespace: str, name: str) -> ResponseReturnValue:
         """Return the explanation of the gang of one pod."""
-        last = self._journal.last
+        last = self._history.last
         if last is None:
             return _not_planned()
         for gang in last.snapshot.gangs.values():
@@ -164,7 +164,7 @@ class Api:
 
     def snapshot(self) -> ResponseReturnValue:
         """Return the cluster as the last plan saw it, as a List that `plan -f` reads."""
-        last = self._journal.last
+        last = self._history.last
         return _json(listing(last.snapshot) if last else {"kind": "List", "items": []})
 
 

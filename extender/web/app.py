@@ -95,7 +95,7 @@ class OperationsApp(Flask):
         #: The content of /events.
         self.heartbeat = context.heartbeat
         #: Leadership and whether a plan exists; cached pages expire when it changes.
-        self.state = lambda: (bool(context.standby()), context.journal.last is None)
+        self.state = lambda: (bool(context.standby()), context.history.last is None)
         self.site = Dashboard(context)
 
     def rbac_path(self, path: bytes) -> str:
@@ -135,7 +135,7 @@ class OperationsApp(Flask):
 
 def create_app(
     *,
-    journal: GangHistory,
+    history: GangHistory,
     findings: Callable[[], Sequence[Finding] | None],
     policies: PolicyFile,
     metrics: Metrics,
@@ -145,7 +145,7 @@ def create_app(
     notes: Callable[[], list[str]],
     silence: Callable[[], Mapping[str, float]],
     reservations: Reservations = lambda _: ((), 0.0),
-    experience: DurationHistory | None = None,
+    past_durations: DurationHistory | None = None,
     suppose: RunWhatIf = no_whatif,
 ) -> OperationsApp:
     """Create the app, and register the metrics that are computed at each scrape.
@@ -153,14 +153,14 @@ def create_app(
     *findings* returns inconsistent objects, None before the first check; *readiness* what prevents
     decisions; *warmth* the same for the cache alone; *standby* the leader if it is another
     instance; *notes* what should be fixed although the extender works; *reservations* the unused
-    reservations of a gang; *experience* how long gangs ran before; *suppose* answers what-ifs.
+    reservations of a gang; *past_durations* how long gangs ran before; *suppose* answers what-ifs.
     """
-    forecaster = Forecaster(policies.current, experience)
+    forecaster = Forecaster(policies.current, past_durations)
     metrics.policy_refused.set_function(lambda: bool(policies.problem))
     # Evaluated at every scrape: probes may be configured for /warmz alone.
     metrics.ready.set_function(lambda: not readiness())
     metrics.cache_synced.set_function(lambda: not warmth())
-    metrics.registry.register(PlanCollector(lambda: None if standby() else journal.last))
+    metrics.registry.register(PlanCollector(lambda: None if standby() else history.last))
     metrics.registry.register(FindingCollector(lambda: None if standby() else findings()))
     metrics.registry.register(WatchCollector(silence))
     probes = Probes(
@@ -170,7 +170,7 @@ def create_app(
         notes=lambda: [*policies.notes(), *notes()],
     )
     context = AppContext(
-        journal=journal,
+        history=history,
         policies=policies,
         metrics=metrics,
         findings=findings,
@@ -184,7 +184,7 @@ def create_app(
     )
     app = OperationsApp(probes, metrics, context)
     api = Api(
-        journal,
+        history,
         policies.current,
         findings=findings,
         standby=standby,

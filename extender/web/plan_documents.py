@@ -23,7 +23,7 @@ from extender.planner.plan import (
     ShareFigures,
     Verdict,
 )
-from extender.status.history import JournalLine
+from extender.status.history import HistoryEntry
 from extender.web import documents
 from extender.web.background import TRYING
 
@@ -86,7 +86,7 @@ class PlanDocuments:
         *,
         now: float,
         reason_since: float | None,
-        story: Sequence[JournalLine],
+        story: Sequence[HistoryEntry],
     ) -> documents.Explanation:
         """Return the explanation of one gang."""
         since = self._since(explained.verdict.gang)
@@ -127,7 +127,7 @@ class PlanDocuments:
             min_member=verdict.min_member,
             members=verdict.members,
             phase=verdict.phase.value,
-            verdict=verdict.standing.value,
+            verdict=verdict.status.value,
             reason=verdict.reason.value,
             message=verdict.message,
             since=_time(since),
@@ -169,7 +169,7 @@ def findings_of(found: Iterable[Finding]) -> list[documents.Finding]:
     return [documents.Finding(each.kind, each.name, each.reason, each.message) for each in found]
 
 
-def history_of(story: Iterable[JournalLine]) -> list[documents.Line]:
+def history_of(story: Iterable[HistoryEntry]) -> list[documents.Line]:
     """Return the history of a gang, oldest line first."""
     return [
         documents.Line(

@@ -150,7 +150,7 @@ def _omitted(plan: Plan, resources: int, queues: int) -> GaugeMetricFamily:
         " that no node has and no queue names, or beyond the cap of a queue.",
         labels=["what"],
     )
-    stuck = sum(each.standing in _STUCK for each in plan.verdicts.values())
+    stuck = sum(each.status in _STUCK for each in plan.verdicts.values())
     for what, count in (
         ("gangs", max(0, stuck - MOST_GANGS)),
         ("queues", queues),
@@ -240,9 +240,9 @@ def _gangs(plan: Plan) -> GaugeMetricFamily:
         "Gangs by verdict and reason, as of the last cycle.",
         labels=["verdict", "reason"],
     )
-    counts = Counter((each.standing, each.reason) for each in plan.verdicts.values())
-    for (standing, reason), count in counts.items():
-        family.add_metric([standing.value, reason.value], count)
+    counts = Counter((each.status, each.reason) for each in plan.verdicts.values())
+    for (status, reason), count in counts.items():
+        family.add_metric([status.value, reason.value], count)
     return family
 
 
@@ -262,7 +262,7 @@ def _waits(last: CycleResult, queues: Mapping[str, QueueFigures]) -> Iterator[Ga
     longest, longest_starved = dict.fromkeys(queues, 0.0), dict.fromkeys(queues, 0.0)
     for verdict in last.plan.verdicts.values():
         figures, gang = queues.get(verdict.queue), last.snapshot.gangs.get(verdict.gang)
-        if verdict.standing is not GangStatus.WAITING or figures is None or gang is None:
+        if verdict.status is not GangStatus.WAITING or figures is None or gang is None:
             continue
         age_s = max(0.0, last.snapshot.now - _waits_since(gang))
         longest[figures.name] = max(longest[figures.name], age_s)
@@ -289,7 +289,7 @@ def _is_within_deserved(gang: Gang, figures: QueueFigures) -> bool:
 
 
 def _unscheduled(last: CycleResult) -> Iterator[GaugeMetricFamily]:
-    stuck = [each for each in last.plan.verdicts.values() if each.standing in _STUCK]
+    stuck = [each for each in last.plan.verdicts.values() if each.status in _STUCK]
     jobs = GaugeMetricFamily("volcano_unschedule_job_count", "Gangs that cannot start.")
     jobs.add_metric([], len(stuck))
     yield jobs

@@ -91,13 +91,13 @@ def _eviction(order: Eviction | None) -> str:
 
 
 def _decision(verdict: Verdict) -> tuple[object, ...]:
-    return verdict.standing, verdict.reason, verdict.queue
+    return verdict.status, verdict.reason, verdict.queue
 
 
 def _verdict_text(verdict: Verdict | None) -> str:
     if verdict is None:
         return "not there"
-    return f"{verdict.standing.value}: {verdict.reason.value}"
+    return f"{verdict.status.value}: {verdict.reason.value}"
 
 
 def _amounts(amounts: Resources) -> str:
@@ -121,7 +121,7 @@ def gang_outcome(after: PlannedSnapshot, key: GangKey, policy: Policy) -> GangOu
         ("would start with", [*explained.remedies]),
     )
     named = [(title, _cut(lines)) for title, lines in lists if lines]
-    return GangOutcome(key, explained.verdict, _STARTS[explained.verdict.standing], named)
+    return GangOutcome(key, explained.verdict, _STARTS[explained.verdict.status], named)
 
 
 def _cut(lines: list[str]) -> list[str]:

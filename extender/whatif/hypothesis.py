@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from extender.errors import InvalidInput, InvalidQuantity
-from extender.kube.decode.pods import STARTED_IN
+from extender.model.annotations import STARTED_IN
 from extender.model.gang import GangKey
 from extender.model.resources import parse_quantity
 from extender.model.snapshot import Snapshot

@@ -12,6 +12,7 @@ from extender.forecast.durations import DurationHistory
 from extender.forecast.forecaster import MOST_S
 from extender.forecast.lookahead import Lookahead, WorkLimit
 from extender.kube.encode import dump
+from extender.model.annotations import GROUP_NAME
 from extender.model.gang import GangKey
 from extender.model.resources import parse_quantity
 from extender.model.snapshot import Snapshot
@@ -160,7 +161,7 @@ class AskedGang(NamedTuple):
     """The outcome of the gang of a query."""
 
     gang: str
-    standing: str
+    status: str
     #: Whether it would start, as a phrase.
     starts: str
     reason: str
@@ -297,7 +298,7 @@ def _manifests(gang: WhatIfGang, scheduler: str, priority_class: str) -> Iterato
     )
     container = {"name": "main", "resources": {"requests": dict(gang.each)}}
     spec = {"schedulerName": scheduler, "containers": [container], **priority}
-    annotations = {"annotations": {"scheduling.k8s.io/group-name": gang.name}}
+    annotations = {"annotations": {GROUP_NAME: gang.name}}
     for index in range(gang.members):
         pod = {**metadata, **annotations, "name": f"{gang.name}-{index}"}
         yield Manifest(_FORM, {"apiVersion": "v1", "kind": "Pod", "metadata": pod, "spec": spec})
@@ -315,7 +316,7 @@ def _asked_gangs(
         placement, estimate = after.plan.placements.get(key), lookahead.estimate(key)
         yield AskedGang(
             gang=key,
-            standing=outcome.verdict.standing.value,
+            status=outcome.verdict.status.value,
             starts=outcome.starts,
             reason=outcome.verdict.reason.value,
             message=outcome.verdict.message,
@@ -330,10 +331,10 @@ def _deviations(theirs: Plan, ours: Plan) -> Iterator[str]:
     other = [
         key
         for key, verdict in ours.verdicts.items()
-        if key in theirs.verdicts and theirs.verdicts[key].standing is not verdict.standing
+        if key in theirs.verdicts and theirs.verdicts[key].status is not verdict.status
     ]
     if other:
-        running, here = theirs.verdicts[other[0]].standing, ours.verdicts[other[0]].standing
+        running, here = theirs.verdicts[other[0]].status, ours.verdicts[other[0]].status
         yield (
             f"the running plan decides differently on {len(other)} of the gangs ({other[0]} is"
             f" {running.value} there and {here.value} here): objects do not contain all of its"

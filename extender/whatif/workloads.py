@@ -12,6 +12,7 @@ from typing import Any
 
 from extender.clock import timestamp_ms
 from extender.errors import InvalidInput
+from extender.model.annotations import GROUP_NAME, ROLE
 from extender.text import shown
 from extender.whatif.hypothesis import identity
 from extender.whatif.manifests import Manifest
@@ -127,7 +128,7 @@ def _volcano_job(job: Written, spec: Written, place: str) -> Iterator[Written]:
         fields = task if isinstance(task, Mapping) else {}
         role = str(fields.get("name") or f"default{index}")
         number = _number(job, fields.get("replicas", 1), f"spec.tasks[{index}].replicas", place)
-        annotations = {"scheduling.k8s.io/group-name": name, "volcano.sh/task-spec": role}
+        annotations = {GROUP_NAME: name, ROLE: role}
         for pod in _pods(job, fields.get("template"), number, "Job", place, f"{name}-{role}"):
             metadata = pod["metadata"]
             metadata = {

@@ -52,7 +52,7 @@ class Asker:
     next_at: float = 0.0
 
     def planned(self, snapshot: Snapshot, plan: Plan) -> None:
-        waits = [key for key, v in plan.verdicts.items() if v.standing is GangStatus.WAITING]
+        waits = [key for key, v in plan.verdicts.items() if v.status is GangStatus.WAITING]
         new = [key for key in waits if key not in self.told]
         if not new or snapshot.now < self.next_at:
             return
@@ -115,7 +115,7 @@ def cost() -> str:
     plan, experience = make_plan(snapshot, policy_parser.DEFAULT), DurationHistory()
     for key, gang in snapshot.gangs.items():
         experience.record(key, gang.queue, 60.0 if gang.on_nodes else 600.0)
-    waits = [key for key, v in plan.verdicts.items() if v.standing is GangStatus.WAITING]
+    waits = [key for key, v in plan.verdicts.items() if v.status is GangStatus.WAITING]
     effort = WorkLimit(seconds=1.0, spent=time.thread_time)
     before = time.thread_time()
     ahead = Lookahead(snapshot, plan, policy_parser.DEFAULT, experience, effort)

@@ -130,7 +130,7 @@ def main() -> None:
         _, first = timed(lambda: make_plan(snapshot))  # noqa: B023 (called at once)
         later = replace(snapshot, now=snapshot.now + 1)
         plan, again = timed(lambda: make_plan(later))  # noqa: B023 (called at once)
-        standings = [verdict.standing for verdict in plan.verdicts.values()]
+        standings = [verdict.status for verdict in plan.verdicts.values()]
         table.add_row(
             name,
             f"{first:.0f}",

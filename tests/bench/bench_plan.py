@@ -159,7 +159,7 @@ def measure(size: Size, cycles: int) -> Cost:
         plans.append(took)
         walls.append((time.perf_counter() - wall) * 1000)
     gc.unfreeze()
-    standings = [verdict.standing for verdict in plan.verdicts.values()]
+    standings = [verdict.status for verdict in plan.verdicts.values()]
     return Cost(
         snapshot=min(snapshots[1:]),
         plan=min(plans[1:]),

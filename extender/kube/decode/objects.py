@@ -21,18 +21,17 @@ from extender.kube.decode.raw import (
     RawRequirement,
 )
 from extender.kube.decode.shapes import requirement
-from extender.model.node import Node, Taint
-from extender.model.pod import NO_LABELS, Requirement
-from extender.model.queue import (
+from extender.model.annotations import (
     ALLOWED_CLASSES,
     ALLOWED_QUEUES,
     GUARANTEE,
     HOME_QUEUE,
     LIMIT,
-    Namespace,
-    NamespaceShare,
-    PriorityClass,
+    NAMESPACE_WEIGHT,
 )
+from extender.model.node import Node, Taint
+from extender.model.pod import NO_LABELS, Requirement
+from extender.model.queue import Namespace, NamespaceShare, PriorityClass
 from extender.model.resources import NOTHING, Resources
 from extender.model.snapshot import DisruptionBudget, ResourceQuota
 from extender.text import as_text, shown
@@ -107,10 +106,6 @@ def _amounts(written: Mapping[str, Any]) -> Resources:
                 f"{name} is {as_text(written[name])}, and amounts must not be negative"
             )
     return amounts
-
-
-#: The weight of a namespace, among the hard limits of a ResourceQuota.
-WEIGHT = "volcano.sh/namespace.weight"
 
 
 class RawTaint(msgspec.Struct, gc=False):
@@ -301,10 +296,10 @@ def to_quota(raw: RawQuota) -> ResourceQuota:
     return ResourceQuota(
         namespace=raw.metadata.namespace or "default",
         name=raw.metadata.name,
-        hard=_readable(raw.status.hard or {}).without(WEIGHT),
-        used=_readable(raw.status.used or {}).without(WEIGHT),
+        hard=_readable(raw.status.hard or {}).without(NAMESPACE_WEIGHT),
+        used=_readable(raw.status.used or {}).without(NAMESPACE_WEIGHT),
         is_scoped=bool(raw.spec.scopes or raw.spec.scope_selector),
-        weight=_readable(raw.spec.hard or {}).amount(WEIGHT) or 1,
+        weight=_readable(raw.spec.hard or {}).amount(NAMESPACE_WEIGHT) or 1,
     )
 
 

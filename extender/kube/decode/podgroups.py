@@ -25,8 +25,17 @@ from extender.kube.decode.limits import (
     shorten,
     shorten_name,
 )
-from extender.kube.decode.pods import DURATION, NO_GANG, invalid_duration
+from extender.kube.decode.pods import NO_GANG, invalid_duration
 from extender.kube.decode.raw import Quantities, RawGroupMeta, RawQueueMeta
+from extender.model.annotations import (
+    COOLDOWN,
+    DURATION,
+    LEND_GUARANTEE,
+    MAX_UNAVAILABLE,
+    MIN_AVAILABLE,
+    NODE_GROUPS,
+    REVOCABLE_ZONE,
+)
 from extender.model.gang import Phase, PodGroup
 from extender.model.pod import NO_LABELS, SYSTEM_NAMESPACE
 from extender.model.queue import Queue, QueueState
@@ -34,13 +43,9 @@ from extender.model.resources import NOTHING, Resources
 
 #: A longer annotation is dropped.
 _LONGEST = 256
-_LEND = "gang-extender.io/lend-guarantee"
 #: Annotations of plugins of Volcano without a counterpart here: tdm, cdp; nodegroup.
-_UNUSED_ANNOTATIONS = (
-    "volcano.sh/revocable-zone", "volcano.sh/jdb-min-available", "volcano.sh/jdb-max-unavailable",
-    "volcano.sh/cooldown-time",
-)  # fmt: skip
-_UNUSED_QUEUE_ANNOTATIONS = ("volcano.sh/nodegroup-resource-limits",)
+_UNUSED_ANNOTATIONS = (REVOCABLE_ZONE, MIN_AVAILABLE, MAX_UNAVAILABLE, COOLDOWN)
+_UNUSED_QUEUE_ANNOTATIONS = (NODE_GROUPS,)
 #: A quota counts requests under this prefix too; a node has no capacity for the other two.
 _REQUESTED = "requests."
 _NOT_ON_NODES = (_REQUESTED, "limits.", "count/")
@@ -282,7 +287,9 @@ def _lends(raw: RawQueue) -> bool:
     Volcano's own CRD drops the field, so there it is an annotation. The field takes precedence.
     """
     lends = raw.spec.guarantee.lend if raw.spec.guarantee else None
-    return lends if lends is not None else _all_annotations(raw.metadata).get(_LEND) == "true"
+    if lends is not None:
+        return lends
+    return _all_annotations(raw.metadata).get(LEND_GUARANTEE) == "true"
 
 
 def unreadable_queue(meta: MinimalMeta, why: str) -> Queue:

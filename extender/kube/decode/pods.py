@@ -36,6 +36,21 @@ from extender.kube.decode.raw import (
     RawPodStatus,
 )
 from extender.kube.decode.shapes import ONE_POD, Shapes
+from extender.model.annotations import (
+    COSCHEDULING_GROUP,
+    DURATION,
+    GANG,
+    GROUP_MIN_MEMBER,
+    GROUP_NAME,
+    MIN_MEMBER,
+    PREEMPTABLE,
+    QUEUE_NAME,
+    ROLE,
+    SIGS_GROUP,
+    SIGS_MIN_AVAILABLE,
+    VOLCANO_GROUP_MIN_MEMBER,
+    VOLCANO_GROUP_NAME,
+)
 from extender.model.gang import IMPLICIT, GangKey, Membership
 from extender.model.pod import (
     FINISHED_SET,
@@ -47,27 +62,22 @@ from extender.model.pod import (
     Status,
 )
 
-GANG = "gang-extender.io/gang"
-MIN_MEMBER = "gang-extender.io/min-member"
-QUEUE = "scheduling.volcano.sh/queue-name"
-#: Written with the binding: the queue in which the pod was started.
-STARTED_IN = "gang-extender.io/started-in"
 #: The remark on a gang in an exempt namespace.
 NO_GANG = (
     "its namespace is exempt: its pods do not wait and are scheduled one by one, not as a gang"
 )
 _GROUP_KEYS = (
     GANG,
-    "scheduling.k8s.io/group-name",
-    "scheduling.volcano.sh/group-name",
-    "scheduling.x-k8s.io/pod-group",
-    "pod-group.scheduling.sigs.k8s.io/name",
+    GROUP_NAME,
+    VOLCANO_GROUP_NAME,
+    COSCHEDULING_GROUP,
+    SIGS_GROUP,
 )
 _SIZE_KEYS = (
     MIN_MEMBER,
-    "scheduling.volcano.sh/group-min-member",
-    "scheduling.k8s.io/group-min-member",
-    "pod-group.scheduling.sigs.k8s.io/min-available",
+    VOLCANO_GROUP_MIN_MEMBER,
+    GROUP_MIN_MEMBER,
+    SIGS_MIN_AVAILABLE,
 )
 #: The part of an invalid size that a message quotes.
 _LONGEST_SIZE = 40
@@ -101,7 +111,7 @@ def membership_of(pod: RawPod) -> Membership:
     )
     size = sized or _labelled(labels, _SIZE_KEYS)
     name = group or _implicit_name(meta.owner_references, meta.name)
-    queue = annotations.queue or (labels and labels.get(QUEUE)) or ""
+    queue = annotations.queue or (labels and labels.get(QUEUE_NAME)) or ""
     # Shortened, because annotations may be long, and memberships are cached.
     return _membership(
         meta.namespace,
@@ -169,13 +179,10 @@ def _read_size(size: str) -> tuple[int | None, str]:
     return 1, f"min-member is {size[:_LONGEST_SIZE]!r}; write a whole number such as 4"
 
 
-DURATION = "gang-extender.io/duration"
 #: The part of an invalid duration that a message quotes.
 _QUOTED = 40
 #: The default of the API server.
 _GRACE_S = 30.0
-_ROLE = "volcano.sh/task-spec"
-_PREEMPTABLE = "volcano.sh/preemptable"
 #: The part of the message of kube-scheduler that is kept.
 _REFUSAL_LENGTH = 300
 #: The size of the cache of label sets, and the bounds of each set in it.
@@ -290,14 +297,14 @@ def to_pod(
             shape=shape,
             status=pod_status,
             node=intern(shorten_name(spec.node_name or "")),
-            role=_value(annotations.role, labels, _ROLE),
+            role=_value(annotations.role, labels, ROLE),
             priority=spec.priority or 0,
             task_priority=_task_priority(annotations),
             priority_class=intern(shorten_name(spec.priority_class_name or "")),
             created=meta.created,
             leaves_by=meta.leaves_by,
             gated=bool(spec.scheduling_gates),
-            preemptable=_is_true(_value(annotations.preemptable, labels, _PREEMPTABLE)),
+            preemptable=_is_true(_value(annotations.preemptable, labels, PREEMPTABLE)),
             may_preempt=spec.preemption_policy != "Never",
             ours=ours,
             scheduler=intern(scheduler) if ours else "",

@@ -12,7 +12,7 @@ from typing import TypeAlias
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from extender.model.queue import ALLOWED_CLASSES, ALLOWED_QUEUES, GUARANTEE, HOME_QUEUE, LIMIT
+from extender.model import annotations as names
 
 Quantities: TypeAlias = dict[str, str | int | float]
 Labels: TypeAlias = dict[str, str]
@@ -40,28 +40,22 @@ class RawOwner(msgspec.Struct, frozen=True, gc=False):
 class RawPodAnnotations(msgspec.Struct, frozen=True, gc=False):
     """The annotations of a pod that we read."""
 
-    gang: str | None = msgspec.field(name="gang-extender.io/gang", default=None)
-    min_member: str | None = msgspec.field(name="gang-extender.io/min-member", default=None)
-    group: str | None = msgspec.field(name="scheduling.k8s.io/group-name", default=None)
-    volcano_group: str | None = msgspec.field(name="scheduling.volcano.sh/group-name", default=None)
-    pod_group: str | None = msgspec.field(name="scheduling.x-k8s.io/pod-group", default=None)
-    sigs_group: str | None = msgspec.field(
-        name="pod-group.scheduling.sigs.k8s.io/name", default=None
-    )
-    group_min: str | None = msgspec.field(name="scheduling.k8s.io/group-min-member", default=None)
-    volcano_min: str | None = msgspec.field(
-        name="scheduling.volcano.sh/group-min-member", default=None
-    )
-    sigs_min: str | None = msgspec.field(
-        name="pod-group.scheduling.sigs.k8s.io/min-available", default=None
-    )
-    queue: str | None = msgspec.field(name="scheduling.volcano.sh/queue-name", default=None)
-    started_in: str | None = msgspec.field(name="gang-extender.io/started-in", default=None)
-    woken: str | None = msgspec.field(name="gang-extender.io/woken", default=None)
-    role: str | None = msgspec.field(name="volcano.sh/task-spec", default=None)
-    task_priority: str | None = msgspec.field(name="volcano.sh/task-priority", default=None)
-    preemptable: str | None = msgspec.field(name="volcano.sh/preemptable", default=None)
-    duration: str | None = msgspec.field(name="gang-extender.io/duration", default=None)
+    gang: str | None = msgspec.field(name=names.GANG, default=None)
+    min_member: str | None = msgspec.field(name=names.MIN_MEMBER, default=None)
+    group: str | None = msgspec.field(name=names.GROUP_NAME, default=None)
+    volcano_group: str | None = msgspec.field(name=names.VOLCANO_GROUP_NAME, default=None)
+    pod_group: str | None = msgspec.field(name=names.COSCHEDULING_GROUP, default=None)
+    sigs_group: str | None = msgspec.field(name=names.SIGS_GROUP, default=None)
+    group_min: str | None = msgspec.field(name=names.GROUP_MIN_MEMBER, default=None)
+    volcano_min: str | None = msgspec.field(name=names.VOLCANO_GROUP_MIN_MEMBER, default=None)
+    sigs_min: str | None = msgspec.field(name=names.SIGS_MIN_AVAILABLE, default=None)
+    queue: str | None = msgspec.field(name=names.QUEUE_NAME, default=None)
+    started_in: str | None = msgspec.field(name=names.STARTED_IN, default=None)
+    woken: str | None = msgspec.field(name=names.WOKEN, default=None)
+    role: str | None = msgspec.field(name=names.ROLE, default=None)
+    task_priority: str | None = msgspec.field(name=names.TASK_PRIORITY, default=None)
+    preemptable: str | None = msgspec.field(name=names.PREEMPTABLE, default=None)
+    duration: str | None = msgspec.field(name=names.DURATION, default=None)
 
 
 class _Annotations(msgspec.Struct, frozen=True, gc=False):
@@ -76,36 +70,34 @@ class _Annotations(msgspec.Struct, frozen=True, gc=False):
 class RawGroupAnnotations(_Annotations, frozen=True, gc=False):
     """Annotations of a PodGroup."""
 
-    duration: Annotation = msgspec.field(name="gang-extender.io/duration", default=UNSET)
-    sla_waiting_time: Annotation = msgspec.field(name="volcano.sh/sla-waiting-time", default=UNSET)
-    short_sla_waiting_time: Annotation = msgspec.field(name="sla-waiting-time", default=UNSET)
-    revocable_zone: Annotation = msgspec.field(name="volcano.sh/revocable-zone", default=UNSET)
-    min_available: Annotation = msgspec.field(name="volcano.sh/jdb-min-available", default=UNSET)
-    max_unavailable: Annotation = msgspec.field(
-        name="volcano.sh/jdb-max-unavailable", default=UNSET
+    duration: Annotation = msgspec.field(name=names.DURATION, default=UNSET)
+    sla_waiting_time: Annotation = msgspec.field(name=names.SLA_WAITING_TIME, default=UNSET)
+    short_sla_waiting_time: Annotation = msgspec.field(
+        name=names.SHORT_SLA_WAITING_TIME, default=UNSET
     )
-    cooldown: Annotation = msgspec.field(name="volcano.sh/cooldown-time", default=UNSET)
+    revocable_zone: Annotation = msgspec.field(name=names.REVOCABLE_ZONE, default=UNSET)
+    min_available: Annotation = msgspec.field(name=names.MIN_AVAILABLE, default=UNSET)
+    max_unavailable: Annotation = msgspec.field(name=names.MAX_UNAVAILABLE, default=UNSET)
+    cooldown: Annotation = msgspec.field(name=names.COOLDOWN, default=UNSET)
 
 
 class RawQueueAnnotations(_Annotations, frozen=True, gc=False):
     """Annotations of a Queue."""
 
-    lend: Annotation = msgspec.field(name="gang-extender.io/lend-guarantee", default=UNSET)
-    path: Annotation = msgspec.field(name="volcano.sh/hierarchy", default=UNSET)
-    weights: Annotation = msgspec.field(name="volcano.sh/hierarchy-weights", default=UNSET)
-    node_groups: Annotation = msgspec.field(
-        name="volcano.sh/nodegroup-resource-limits", default=UNSET
-    )
+    lend: Annotation = msgspec.field(name=names.LEND_GUARANTEE, default=UNSET)
+    path: Annotation = msgspec.field(name=names.HIERARCHY, default=UNSET)
+    weights: Annotation = msgspec.field(name=names.HIERARCHY_WEIGHTS, default=UNSET)
+    node_groups: Annotation = msgspec.field(name=names.NODE_GROUPS, default=UNSET)
 
 
 class RawNamespaceAnnotations(_Annotations, frozen=True, gc=False):
     """Annotations of a Namespace."""
 
-    queue: Annotation = msgspec.field(name=HOME_QUEUE, default=UNSET)
-    queues: Annotation = msgspec.field(name=ALLOWED_QUEUES, default=UNSET)
-    classes: Annotation = msgspec.field(name=ALLOWED_CLASSES, default=UNSET)
-    limit: Annotation = msgspec.field(name=LIMIT, default=UNSET)
-    guarantee: Annotation = msgspec.field(name=GUARANTEE, default=UNSET)
+    queue: Annotation = msgspec.field(name=names.HOME_QUEUE, default=UNSET)
+    queues: Annotation = msgspec.field(name=names.ALLOWED_QUEUES, default=UNSET)
+    classes: Annotation = msgspec.field(name=names.ALLOWED_CLASSES, default=UNSET)
+    limit: Annotation = msgspec.field(name=names.LIMIT, default=UNSET)
+    guarantee: Annotation = msgspec.field(name=names.GUARANTEE, default=UNSET)
 
 
 class _AnyMeta(msgspec.Struct, rename="camel", gc=False):

@@ -29,12 +29,12 @@ from extender.errors import InvalidHookCall
 from extender.kube.client import is_terminating, message
 from extender.kube.connection import PipelinedRequest, Reply
 from extender.kube.decode import pods
-from extender.kube.decode.pods import STARTED_IN
 from extender.kube.decode.raw import RawPod
 from extender.kube.errors import missing_permission
 from extender.kube.pipeline import Pipeline, pod_path
 from extender.kube.write.bind_limiter import BindBatch, BindLimiter
 from extender.logs import RateLimitedLog, event
+from extender.model.annotations import STARTED_IN
 from extender.model.pod import PodUid
 from extender.ports import (
     AlwaysLeader,

@@ -12,6 +12,7 @@ from extender.errors import ApiError, NotFound
 from extender.kube.client import MERGE, ApiClient
 from extender.kube.pipeline import pod_path
 from extender.leader.fencing import FencingToken
+from extender.model.annotations import LEADER, LEADS_BY
 from extender.ports import Fencing, LabelledPod, LabelledPods, Lease
 from extender.settings import Settings
 
@@ -115,9 +116,7 @@ def namespace_of_this_pod() -> str:
         return "default"
 
 
-LABEL = "gang-extender.io/leader"
-LEADS = "gang-extender.io/leads-by"
-_SELECTED = f"?labelSelector={quote(f'{LABEL}=true', safe='')}"
+_SELECTED = f"?labelSelector={quote(f'{LEADER}=true', safe='')}"
 
 
 class _Meta(msgspec.Struct, rename="camel"):
@@ -155,7 +154,7 @@ class ApiLeaderLabels:
             pods = _decode_pod(self._client.request("GET", path, wait_s=self._wait_s)).items
         except msgspec.DecodeError as error:
             raise ApiError(f"the response is not a list of pods: {error}") from error
-        found = [(each.metadata, (each.metadata.annotations or {}).get(LEADS)) for each in pods]
+        found = [(each.metadata, (each.metadata.annotations or {}).get(LEADS_BY)) for each in pods]
         return LabelledPods(
             is_ours=any(meta.name == self._pod and by == self._lease for meta, by in found),
             others=tuple(
@@ -167,15 +166,15 @@ class ApiLeaderLabels:
 
     def put_on(self, number: int) -> None:
         """Set the label on our own pod."""
-        self._write(self._pod, {LABEL: "true"}, {LEADS: self._lease}, number)
+        self._write(self._pod, {LEADER: "true"}, {LEADS_BY: self._lease}, number)
 
     def take_off(self, other: LabelledPod, number: int) -> None:
         """Remove the label from another pod; 409 when that pod has changed since."""
-        self._write(other.pod, {LABEL: None}, {LEADS: None}, number, version=other.version)
+        self._write(other.pod, {LEADER: None}, {LEADS_BY: None}, number, version=other.version)
 
     def withdraw(self, number: int) -> None:
         """Remove the label from our own pod."""
-        self._write(self._pod, {LABEL: None}, {LEADS: None}, number)
+        self._write(self._pod, {LEADER: None}, {LEADS_BY: None}, number)
 
     def _write(
         self,

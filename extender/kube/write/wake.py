@@ -27,11 +27,11 @@ from extender.durations import Backoff
 from extender.kube.connection import PipelinedRequest, Reply
 from extender.kube.pipeline import MERGE_PATCH, STRATEGIC_PATCH, Pipeline, pod_path
 from extender.logs import RateLimitedLog
+from extender.model.annotations import WOKEN
 from extender.model.pod import PodUid
 from extender.ports import AlwaysLeader, Fencing, WakeOrder
 
 log = logging.getLogger(__name__)
-WOKEN = "gang-extender.io/woken"
 _ATTEMPTS = 5
 _PAUSE = Backoff(0.2, 1.6)
 _encode = msgspec.json.Encoder().encode

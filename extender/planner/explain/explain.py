@@ -121,7 +121,7 @@ class _Trials:
         verdict = plan.verdicts.get(self._key) if plan is not None else None
         if plan is None or verdict is None:
             return ""
-        if verdict.standing in (GangStatus.ADMITTED, GangStatus.RUNNING):
+        if verdict.status in (GangStatus.ADMITTED, GangStatus.RUNNING):
             return words
         is_enqueued = self._was_not_enqueued and verdict.phase is Phase.INQUEUE
         if is_enqueued and verdict.reason is Reason.NOT_ENOUGH_MEMBERS:
@@ -191,7 +191,7 @@ def explain(
     verdict, gang = plan.verdicts.get(key), snapshot.gangs.get(key)
     if verdict is None or gang is None:
         return None
-    stuck = verdict.standing in (GangStatus.WAITING, GangStatus.INVALID)
+    stuck = verdict.status in (GangStatus.WAITING, GangStatus.INVALID)
     session = Session(Accounting(snapshot), policy)
     shapes = Counter(pod.shape for pod in gang.waiting)
     shown = dict(islice(shapes.items(), NAMED))
@@ -248,7 +248,7 @@ def _ahead(session: Session, plan: Plan, key: GangKey) -> list[GangAhead]:
 
 def _waits(plan: Plan, key: GangKey) -> bool:
     verdict = plan.verdicts.get(key)
-    return verdict is not None and verdict.standing is GangStatus.WAITING
+    return verdict is not None and verdict.status is GangStatus.WAITING
 
 
 def _why(session: Session, other: GangState, mine: GangState) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from extender.model.annotations import HIERARCHY, HIERARCHY_WEIGHTS
 from extender.model.gang import GangKey
 from extender.model.pod import PodUid
 from extender.model.queue_tree import MAX_DEPTH
@@ -17,7 +18,6 @@ from extender.planner.plugin import Plugin, Preemptor, VictimCandidate, View
 from extender.planner.policy import Vector
 from extender.planner.state import GangState, QueueUsage
 
-_PATH, _WEIGHTS = "volcano.sh/hierarchy", "volcano.sh/hierarchy-weights"
 #: With an unbounded weight a queue would be first for ever, whatever it uses.
 _MAX_WEIGHT = 1e12
 
@@ -119,7 +119,7 @@ class Tree:
 
     def _branch(self, queue: QueueUsage) -> _Branch:
         branch = self._root
-        weights = queue.queue.annotations.get(_WEIGHTS, "").split("/")
+        weights = queue.queue.annotations.get(HIERARCHY_WEIGHTS, "").split("/")
         for level, name in enumerate(_path(queue)[1:], start=1):
             if name not in branch.branches:
                 branch.branches[name] = _Branch(_weight(weights, level), branch)
@@ -195,7 +195,7 @@ _NO_BRANCH = _Branch()
 
 def _path(queue: QueueUsage) -> list[str]:
     """Return the names from the root down; names below the maximum depth are joined into one."""
-    return queue.queue.annotations.get(_PATH, f"root/{queue.name}").split("/", MAX_DEPTH)
+    return queue.queue.annotations.get(HIERARCHY, f"root/{queue.name}").split("/", MAX_DEPTH)
 
 
 def _weight(weights: list[str], level: int) -> float:

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from math import inf
 
+from extender.model.annotations import SHORT_SLA_WAITING_TIME, SLA_WAITING_TIME
 from extender.model.budgets import budgets_of
 from extender.model.pod import Pod, Status
 from extender.model.reason import Problem, Reason
@@ -133,7 +134,7 @@ class Priority(Plugin):
         return action == "preempt" and gang.gang.priority >= preemptor.gang.gang.priority
 
 
-_KEYS = ("volcano.sh/sla-waiting-time", "sla-waiting-time")
+_KEYS = (SLA_WAITING_TIME, SHORT_SLA_WAITING_TIME)
 
 
 class Sla(Plugin):

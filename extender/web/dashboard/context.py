@@ -25,7 +25,7 @@ STALE_S = 15.0
 class AppContext:
     """Read in the thread of the page worker; `heartbeat` is called from any thread."""
 
-    journal: GangHistory
+    history: GangHistory
     policies: PolicyFile
     metrics: Metrics
     findings: Callable[[], Sequence[Finding] | None]
@@ -43,11 +43,11 @@ class AppContext:
     @property
     def last(self) -> CycleResult | None:
         """Return the last cycle; None before the first, and on a standby."""
-        return None if self.standby() else self.journal.last
+        return None if self.standby() else self.history.last
 
     def age_s(self) -> float:
         """Return the age of the last plan."""
-        last = self.journal.last
+        last = self.history.last
         return max(0.0, self.now() - last.snapshot.now) if last is not None else 0.0
 
     def troubles(self) -> list[str]:
@@ -63,7 +63,7 @@ class AppContext:
 
     def heartbeat(self) -> bytes:
         """Return an event with the current cycle: a page reloads when it changes."""
-        last = self.journal.last
+        last = self.history.last
         state = {
             "cycle": last.plan.generation if last is not None else 0,
             "at": last.snapshot.now if last is not None else 0,

@@ -15,15 +15,15 @@ from extender.model.pod import Pod, Status
 from extender.planner.explain.explain import Remedying, explain
 from extender.planner.plan import GangStatus, Verdict
 from extender.planner.policy import Policy
-from extender.status.history import CycleResult, GangHistory, JournalLine, main_resources
+from extender.status.history import CycleResult, GangHistory, HistoryEntry, main_resources
 from extender.web.background import TRYING
 from extender.web.dashboard import charts
 from extender.web.dashboard.charts import Part, stack
 from extender.web.dashboard.format import QueryFields, paged
 
 LIST_SIZE = 50
-LIST_FIELDS = ("find", "stands", "queue", "namespace", "reason", "sort")
-COLUMNS = ("gang", "queue", "stands", "age", "members")
+LIST_FIELDS = ("find", "status", "queue", "namespace", "reason", "sort")
+COLUMNS = ("gang", "queue", "status", "age", "members")
 #: Gangs that need attention come first.
 _RANK = {
     GangStatus.INVALID: 0,
@@ -32,7 +32,7 @@ _RANK = {
     GangStatus.RUNNING: 3,
     GangStatus.FINISHED: 4,
 }
-STANDINGS = tuple(each.value for each in _RANK)
+STATUSES = tuple(each.value for each in _RANK)
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,39 +77,39 @@ def progress(gang: Gang | None, verdict: Verdict) -> Progress:
 
 
 def row(
-    verdict: Verdict, last: CycleResult, journal: GangHistory, forecaster: Forecaster | None = None
+    verdict: Verdict, last: CycleResult, history: GangHistory, forecaster: Forecaster | None = None
 ) -> Row:
     """Return one gang as a row of a table; with a *forecaster* it has a start estimate."""
     namespace, _, name = verdict.gang.partition("/")
     done = progress(last.snapshot.gangs.get(verdict.gang), verdict)
     estimate = forecaster.estimate(last.snapshot, last.plan, verdict.gang) if forecaster else None
-    return Row(verdict, namespace, name, journal.since(verdict.gang), done, estimate)
+    return Row(verdict, namespace, name, history.since(verdict.gang), done, estimate)
 
 
 def counts(verdicts: Iterable[Verdict]) -> Counter[str]:
     """Count gangs by status."""
-    return Counter(each.standing.value for each in verdicts)
+    return Counter(each.status.value for each in verdicts)
 
 
 def gang_list(
-    last: CycleResult, journal: GangHistory, forecaster: Forecaster, fields: QueryFields
+    last: CycleResult, history: GangHistory, forecaster: Forecaster, fields: QueryFields
 ) -> dict[str, Any]:
     """Return the variables of the gang list; only rows on the page are computed."""
     verdicts = last.plan.verdicts
     matches = _matches(fields)
     found = [each for each in verdicts.values() if matches(each)]
-    stands = counts(found)
-    if fields["stands"] in STANDINGS:
-        found = [each for each in found if each.standing.value == fields["stands"]]
-    found = _sorted(found, fields["sort"], journal.since)
+    found_by_status = counts(found)
+    if fields["status"] in STATUSES:
+        found = [each for each in found if each.status.value == fields["status"]]
+    found = _sorted(found, fields["sort"], history.since)
     shown = paged(found, fields.page, LIST_SIZE)
     return {
         "shown": shown,
-        "rows": [row(each, last, journal, forecaster) for each in shown.items],
-        "stands": stands,
+        "rows": [row(each, last, history, forecaster) for each in shown.items],
+        "counts": found_by_status,
         "total": len(verdicts),
         "queues": sorted(last.plan.queues),
-        "standings": STANDINGS,
+        "statuses": STATUSES,
         "columns": COLUMNS,
         "order": fields["sort"].lstrip("-") if fields["sort"].lstrip("-") in COLUMNS else "",
         "is_down": fields["sort"].startswith("-"),
@@ -139,14 +139,14 @@ def _sorted(
     keys: dict[str, Callable[[Verdict], Any]] = {
         "gang": lambda each: each.gang,
         "queue": lambda each: (each.queue, each.gang),
-        "stands": lambda each: (_RANK[each.standing], each.reason.value, each.gang),
+        "status": lambda each: (_RANK[each.status], each.reason.value, each.gang),
         # The oldest first: people look for gangs that wait too long.
         "age": lambda each: (since(each.gang) or 0.0, each.gang),
         "members": lambda each: (-each.min_member, -each.members, each.gang),
     }
 
     def first(each: Verdict) -> Any:
-        return _RANK[each.standing], since(each.gang) or 0.0, each.gang
+        return _RANK[each.status], since(each.gang) or 0.0, each.gang
 
     return sorted(verdicts, key=keys.get(column, first), reverse=is_down and column in keys)
 
@@ -178,7 +178,7 @@ class StoryStep:
 
 def gang_page(
     last: CycleResult,
-    journal: GangHistory,
+    history: GangHistory,
     policy: Policy,
     forecaster: Forecaster,
     remedied: Remedying,
@@ -186,7 +186,7 @@ def gang_page(
     fields: QueryFields,
 ) -> dict[str, Any] | None:
     """Return the variables of the page of a gang; None if neither the gang nor a history exists."""
-    story = journal.story(key)
+    story = history.entries(key)
     explanation = explain(last.snapshot, last.plan, policy, key, remedied)
     gang = last.snapshot.gangs.get(key)
     namespace, _, name = key.partition("/")
@@ -202,8 +202,8 @@ def gang_page(
         "is_trying": explanation.remedies == TRYING,
         "gang": gang,
         "verdict": explanation.verdict,
-        "since": journal.since(key),
-        "reason_since": journal.reason_since(key),
+        "since": history.since(key),
+        "reason_since": history.reason_since(key),
         "estimate": forecaster.estimate(last.snapshot, last.plan, key),
         "not_counted": NOT_COUNTED,
         "progress": progress(gang, explanation.verdict),
@@ -224,7 +224,7 @@ def gang_page(
     }
 
 
-def steps(gang: Gang | None, story: tuple[JournalLine, ...]) -> list[StoryStep]:
+def steps(gang: Gang | None, story: tuple[HistoryEntry, ...]) -> list[StoryStep]:
     """Return a history oldest first; it begins with the creation of the PodGroup, if known."""
     entries: list[StoryStep] = []
     if gang is not None and gang.group.created and gang.group.dialect:
@@ -278,7 +278,7 @@ class BindingRow:
 
 
 def binding_page(
-    last: CycleResult, journal: GangHistory, reservations: Reservations, fields: QueryFields
+    last: CycleResult, history: GangHistory, reservations: Reservations, fields: QueryFields
 ) -> dict[str, Any]:
     """Return the variables of the binding page: all gangs with reservations, the oldest first."""
     keys = [
@@ -292,7 +292,7 @@ def binding_page(
         verdict = last.plan.verdicts.get(key)
         made, monotonic = reservations(key)
         if verdict is not None and made:
-            rows.append(_binding_row(row(verdict, last, journal), made, monotonic))
+            rows.append(_binding_row(row(verdict, last, history), made, monotonic))
     rows.sort(key=lambda each: -each.longest_s)
     waiting = sum(
         count for each in rows for stage, count in each.stages if stage == STAGES[Stage.WAITING]

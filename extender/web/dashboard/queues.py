@@ -51,30 +51,30 @@ class QueueRow:
     share_count: int
 
 
-def page(last: CycleResult, journal: GangHistory, fields: QueryFields) -> dict[str, Any]:
+def page(last: CycleResult, history: GangHistory, fields: QueryFields) -> dict[str, Any]:
     """Return the variables of the overview."""
     plan, snapshot = last.plan, last.snapshot
     resources = main_resources(plan.total)
     charted = fields["resource"] if fields["resource"] in resources else "".join(resources[:1])
-    counted = Counter((each.queue, each.standing) for each in plan.verdicts.values())
+    counted = Counter((each.queue, each.status) for each in plan.verdicts.values())
     order = paged([*_tree(snapshot.queues, plan.queues)], fields.page, SIZE)
     scales = {
         name: charts.scale(plan.queues.values(), name, plan.total.amount(name))
         for name in resources
     }
-    waiting = [each for each in plan.verdicts.values() if each.standing is GangStatus.WAITING]
-    waiting.sort(key=lambda each: (journal.since(each.gang) or 0.0, each.gang))
+    waiting = [each for each in plan.verdicts.values() if each.status is GangStatus.WAITING]
+    waiting.sort(key=lambda each: (history.since(each.gang) or 0.0, each.gang))
     reasons = Counter(
         each.reason.value
         for each in plan.verdicts.values()
-        if each.standing in (GangStatus.WAITING, GangStatus.INVALID)
+        if each.status in (GangStatus.WAITING, GangStatus.INVALID)
     )
     shares: dict[str, list[ShareFigures]] = {}
     for each in plan.shares.values():
         shares.setdefault(each.queue, []).append(each)
     return {
         "counts": gangs.counts(plan.verdicts.values()),
-        "standings": gangs.STANDINGS,
+        "statuses": gangs.STATUSES,
         "nodes": len(snapshot.nodes.nodes),
         "unavailable": sum(node.is_closed for node in snapshot.nodes.nodes),
         "resource_rows": [*_resource_rows(last, resources)],
@@ -94,13 +94,13 @@ def page(last: CycleResult, journal: GangHistory, fields: QueryFields) -> dict[s
                 invalid=counted[figures.name, GangStatus.INVALID],
                 running=counted[figures.name, GangStatus.RUNNING],
                 bars=tuple(charts.queue_bar(figures, name, scales[name]) for name in resources),
-                line=_line(journal.history, figures, charted, snapshot.now, scales),
+                line=_line(history.queues, figures, charted, snapshot.now, scales),
                 shares=tuple(shares.get(figures.name, ())[:_MAX_LISTED]),
                 share_count=len(shares.get(figures.name, ())),
             )
             for figures, depth in order.items
         ],
-        "longest": [gangs.row(each, last, journal) for each in waiting[:LONGEST]],
+        "longest": [gangs.row(each, last, history) for each in waiting[:LONGEST]],
         "reasons": reasons.most_common(6),
     }
 

@@ -82,7 +82,7 @@ class Dashboard:
     def overview(self) -> ResponseReturnValue:
         """Show the queues, and the gangs that wait longest."""
         fields, last = QueryFields(request.args, *queues.FIELDS), self._context.last
-        variables = queues.page(last, self._context.journal, fields) if last else {}
+        variables = queues.page(last, self._context.history, fields) if last else {}
         return self._page("overview.html", last, "", "Overview", fields, variables, every_s=2)
 
     def gangs(self) -> ResponseReturnValue:
@@ -93,7 +93,7 @@ class Dashboard:
             self._context,
         )
         variables = (
-            gangs.gang_list(last, context.journal, context.forecaster, fields) if last else {}
+            gangs.gang_list(last, context.history, context.forecaster, fields) if last else {}
         )
         return self._page("gangs.html", last, "gangs", "Gangs", fields, variables, every_s=2)
 
@@ -103,7 +103,7 @@ class Dashboard:
         fields, context = QueryFields(request.args, *gangs.GANG_FIELDS), self._context
         policy, forecaster = context.policies.current(), context.forecaster
         variables = (
-            gangs.gang_page(last, context.journal, policy, forecaster, self._remedied, key, fields)
+            gangs.gang_page(last, context.history, policy, forecaster, self._remedied, key, fields)
             if last
             else {}
         )
@@ -128,16 +128,14 @@ class Dashboard:
         """Show the gangs with reservations and waiting binds."""
         fields, last, context = QueryFields(request.args), self._context.last, self._context
         variables = (
-            gangs.binding_page(last, context.journal, context.reservations, fields) if last else {}
+            gangs.binding_page(last, context.history, context.reservations, fields) if last else {}
         )
         return self._page("binding.html", last, "holds", "Binding", fields, variables, every_s=2)
 
     def evictions(self) -> ResponseReturnValue:
         """Show the evictions."""
         fields, last = QueryFields(request.args), self._context.last
-        variables = {
-            "shown": paged(self._context.journal.departures.all(), fields.page, _PAGE_SIZE)
-        }
+        variables = {"shown": paged(self._context.history.evictions.all(), fields.page, _PAGE_SIZE)}
         return self._page(
             "evictions.html", last, "evictions", "Evictions", fields, variables, every_s=2
         )
@@ -185,7 +183,7 @@ class Dashboard:
         """Render a template from outside this package that shows gangs, too."""
         fields, last = QueryFields({}, *gangs.LIST_FIELDS), self._context.last
         variables = (
-            gangs.gang_list(last, self._context.journal, self._context.forecaster, fields)
+            gangs.gang_list(last, self._context.history, self._context.forecaster, fields)
             if last
             else {}
         )

@@ -40,12 +40,12 @@ class WatchedSystem(System):
         self._announcer = RecordingAnnouncer()
         self._is_broken = False
         super().__init__(time, api, policy)
-        journal = GangHistory()
+        history = GangHistory()
         findings = Findings(Audit(), self._announcer, time)
         self._dispatch = EvictionRunner(
             evictor=_Evictor(api),
             events=self._announcer,
-            journal=journal,
+            history=history,
             metrics=self.metrics,
             clock=time,
             pending=self._cluster.pending_evictions,
@@ -54,7 +54,7 @@ class WatchedSystem(System):
         self._reporter = Reporter(
             writer=RecordingWriter(),
             events=self._announcer,
-            journal=journal,
+            history=history,
             findings=findings,
             metrics=self.metrics,
             clock=time,
@@ -62,7 +62,7 @@ class WatchedSystem(System):
         self._tally = PrometheusApiMetrics(self.metrics)
         SchedulerNotes(self._cluster.liveness, self.metrics, time)
         create_app(
-            journal=journal,
+            history=history,
             findings=lambda: findings.current,
             policies=PolicyFile(),
             metrics=self.metrics,

@@ -1,4 +1,4 @@
-"""An operations port to look at: pages over a journal that tests write, on a real socket."""
+"""An operations port to look at: pages over a history that tests write, on a real socket."""
 
 from __future__ import annotations
 
@@ -43,10 +43,10 @@ class Stage:
     """What a browser sees; *port* stays the same when the server is begun anew."""
 
     def __init__(self) -> None:
-        self.journal = GangHistory()
+        self.history = GangHistory()
         self.trouble: list[str] = []
         self.pages = create_app(
-            journal=self.journal,
+            history=self.history,
             findings=list,
             policies=PolicyFile(),
             metrics=Metrics(),
@@ -96,7 +96,7 @@ class Stage:
             total=Resources({"cpu": 20_000, "memory": 192 << 30}),
             unused=Resources({"cpu": 5_000, "memory": 90 << 30}),
         )
-        self.journal.note(seen, decided)
+        self.history.note(seen, decided)
 
     def begin_again(self) -> None:
         """Serve at the same address, after `end`."""

@@ -93,13 +93,13 @@ def test_a_choice_narrows_at_once_and_a_head_sorts(look: Open) -> None:
     page = look("/gangs")
     page.get_by_label("status").select_option("waiting")
     expect(page.locator(".gangs tbody tr")).to_have_count(2)
-    assert "stands=waiting" in page.url
+    assert "status=waiting" in page.url
 
     page.get_by_role("columnheader", name="Gang").get_by_role("link").click()
     assert gang_names(page) == ["a/sweep", "a/train"]
     page.get_by_role("columnheader", name="Gang").get_by_role("link").click()
     assert gang_names(page) == ["a/train", "a/sweep"]
-    assert "stands=waiting" in page.url
+    assert "status=waiting" in page.url
 
 
 def test_everything_is_reached_by_keyboard(look: Open) -> None:

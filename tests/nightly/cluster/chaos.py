@@ -230,7 +230,7 @@ def _calm(
     wait_for(administrators.calm, 60, "nodes and queues are as they were")
     tenants.start_last(_LAST)
     try:
-        wait_for(lambda: _standing(record, _LAST_KEY) == _LAST.size, 60, "the last gang starts")
+        wait_for(lambda: _status_of(record, _LAST_KEY) == _LAST.size, 60, "the last gang starts")
     except AssertionError as why:
         yield str(why)
     leader = rivals.leader()
@@ -316,7 +316,7 @@ def _world(record: Record) -> World:
     return world
 
 
-def _standing(record: Record, gang: str) -> int:
+def _status_of(record: Record, gang: str) -> int:
     return sum(pod.stands for pod in _world(record).gangs[gang])
 
 

@@ -26,7 +26,7 @@ from itertools import count
 from pathlib import Path
 from statistics import median_low
 
-from extender.model.queue import HOME_QUEUE
+from extender.model.annotations import HOME_QUEUE
 from tests import objects
 from tests.cluster.api import Api, ApiError
 from tests.cluster.calm import MUCH, Calm, Patience, taken_by_the_host

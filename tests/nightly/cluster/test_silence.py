@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from extender.kube.write.wake import WOKEN
+from extender.model.annotations import WOKEN
 from tests import objects
 from tests.cluster.api import Api
 from tests.cluster.control_plane import ControlPlane

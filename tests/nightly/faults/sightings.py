@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from extender.kube.decode.pods import STARTED_IN
+from extender.model.annotations import STARTED_IN
 from extender.model.resources import parse_milli
 from tests.nightly.faults import record as seen
 

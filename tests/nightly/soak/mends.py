@@ -431,7 +431,7 @@ MENDS = (
     Mend(
         "",
         "members of a large gang pass before all of it has a place",
-        instead(Ledger, "choose_node", _while_the_ticket_is_issued(Ledger.choose_node)),
+        instead(Ledger, "assign_node", _while_the_ticket_is_issued(Ledger.assign_node)),
         test_ledger.test_no_member_of_a_large_gang_is_admitted_before_all_have_reservations,
         unfound="who passes too early is held at the barrier, which breaks no rule",
     ),

@@ -54,12 +54,12 @@ class WholeSystem(System):
     ) -> None:
         self._announcer, self._writer = RecordingAnnouncer(), RecordingWriter()
         super().__init__(time, api, policy)
-        self.journal = GangHistory()
+        self.history = GangHistory()
         self._findings = Findings(Audit(), self._announcer, time)
         self._reporter = Reporter(
             writer=self._writer,
             events=self._announcer,
-            journal=self.journal,
+            history=self.history,
             findings=self._findings,
             metrics=self.metrics,
             clock=time,
@@ -67,7 +67,7 @@ class WholeSystem(System):
         self._dispatch = EvictionRunner(
             evictor=RecordingEvictor(),
             events=self._announcer,
-            journal=self.journal,
+            history=self.history,
             metrics=self.metrics,
             clock=time,
             backoff=EvictionBackoff(min_run_s=60.0),

@@ -192,7 +192,7 @@ def test_a_running_gang_counts_in_its_queue_whatever_happens_to_its_budget() -> 
     def used() -> int:
         return make_plan(made.snapshot(NOW)).queues["small"].allocated["cpu"]
 
-    assert make_plan(made.snapshot(NOW)).verdicts[WEB].standing is GangStatus.RUNNING
+    assert make_plan(made.snapshot(NOW)).verdicts[WEB].status is GangStatus.RUNNING
     tricks = [
         Upsert(budget(least=100)),
         Upsert(budget(least=None, part="100%")),

@@ -14,7 +14,7 @@ def test_a_waiting_exempt_pod_gets_no_reservation_and_the_reason_exempt() -> Non
     plan = make_plan(snapshot)
 
     verdict = plan.verdicts["a/pod:agent"]
-    assert (verdict.reason, verdict.standing) == (Reason.EXEMPT, GangStatus.ADMITTED)
+    assert (verdict.reason, verdict.status) == (Reason.EXEMPT, GangStatus.ADMITTED)
     assert not plan.placements
     assert not plan.evictions
 

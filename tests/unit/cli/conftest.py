@@ -17,7 +17,7 @@ from tests.builders import NOW
 
 
 @pytest.fixture
-def journal() -> GangHistory:
+def history() -> GangHistory:
     """Record a cycle here and the commands show it."""
     return GangHistory()
 
@@ -29,9 +29,9 @@ def findings() -> list[Sequence[Finding] | None]:
 
 
 @pytest.fixture
-def ops_url(journal: GangHistory, findings: list[Sequence[Finding] | None]) -> Iterator[str]:
+def ops_url(history: GangHistory, findings: list[Sequence[Finding] | None]) -> Iterator[str]:
     app = Flask(__name__)
-    ops = Api(journal, lambda: policy_parser.DEFAULT, lambda: NOW, lambda: findings[0])
+    ops = Api(history, lambda: policy_parser.DEFAULT, lambda: NOW, lambda: findings[0])
     app.register_blueprint(ops.blueprint())
     app.add_url_rule("/readyz", view_func=lambda: "ok\n")
     server = make_server("127.0.0.1", 0, app)

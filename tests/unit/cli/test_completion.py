@@ -25,13 +25,13 @@ ROOT = Path(__file__).parents[3]
 
 
 @pytest.fixture(autouse=True)
-def two_gangs(journal: GangHistory, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def two_gangs(history: GangHistory, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("KUBECONFIG", str(tmp_path / "none"))
     monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
     gangs = [gang(name, status=Status.PENDING) for name in ("train", "tune")]
     said = [verdict(f"a/{name}", Reason.INSUFFICIENT_CAPACITY) for name in ("train", "tune")]
     queues = {name: QueueFigures(name=name, weight=1) for name in ("left", "right")}
-    journal.note(snapshot(*gangs), plan(*said, queues=queues))
+    history.note(snapshot(*gangs), plan(*said, queues=queues))
 
 
 def completed(*words: str, patience_s: float = 60.0) -> list[str]:

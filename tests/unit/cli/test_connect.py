@@ -32,8 +32,8 @@ CLOSED_PORT = "http://127.0.0.1:1"
 
 
 @pytest.fixture(autouse=True)
-def train(journal: GangHistory) -> None:
-    journal.note(
+def train(history: GangHistory) -> None:
+    history.note(
         snapshot(gang("train", status=Status.PENDING)),
         plan(verdict("a/train", Reason.INSUFFICIENT_CAPACITY)),
     )

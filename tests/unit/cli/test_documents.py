@@ -38,10 +38,10 @@ def with_a_recording(recording: str) -> None:
 
 
 @pytest.fixture(autouse=True)
-def a_full_cluster(journal: GangHistory, findings: list[Any]) -> None:
+def a_full_cluster(history: GangHistory, findings: list[Any]) -> None:
     for told in SENTENCES[:1]:
         before = told.before()
-        journal.note(before, make_plan(before, policy_parser.DEFAULT))
+        history.note(before, make_plan(before, policy_parser.DEFAULT))
     findings[0] = [Finding("Queue", "team", "ParentMissing", "x")]
 
 

@@ -33,18 +33,18 @@ MESSAGE = "needs 4 x 1 cpu; 2 slots free"
 
 
 @pytest.fixture(autouse=True)
-def record_cycle(journal: GangHistory) -> None:
+def record_cycle(history: GangHistory) -> None:
     said = [
         verdict("a/train", Reason.INSUFFICIENT_CAPACITY, message=MESSAGE, min_member=4),
         verdict("a/first", Reason.INSUFFICIENT_CAPACITY),
     ]
     figures = QueueFigures(name="left", weight=3, deserved=Resources({"cpu": 2000}))
     leaving = tuple(evictions(gang("old", 1), beneficiary="a/train"))
-    journal.note(
+    history.note(
         snapshot(TRAIN, FIRST, nodes=node_table([2, 0])),
         plan(*said, queues={"left": figures}, evictions=leaving),
     )
-    journal.tell(
+    history.add_entry(
         GangKey("a/train"), NOW, 3, "VictimNotEvicted", "a/old-0 stays: a budget forbids it"
     )
 
@@ -54,7 +54,7 @@ def run(*arguments: str) -> Result:
 
 
 def test_the_scheduler_of_the_pods_is_named_with_the_time_of_its_last_call(
-    ops_url: str, journal: GangHistory
+    ops_url: str, history: GangHistory
 ) -> None:
     pods = tuple(replace(pod, scheduler="volcano") for pod in TRAIN.pods)
     heard = SchedulerStatus(name="volcano", liveness=Liveness.HEARD, called_at=NOW - 45)
@@ -64,7 +64,7 @@ def test_the_scheduler_of_the_pods_is_named_with_the_time_of_its_last_call(
         "kube-batch": SchedulerStatus(name="kube-batch", liveness=Liveness.UNHEARD),
     }
     said = verdict("a/train", Reason.INSUFFICIENT_CAPACITY, message=MESSAGE)
-    journal.note(replace(seen, now=NOW, schedulers=others), plan(said))
+    history.note(replace(seen, now=NOW, schedulers=others), plan(said))
 
     told = run("a/train", "--ops-url", ops_url).output
 
@@ -92,10 +92,10 @@ def test_the_text_has_verdict_arithmetic_order_and_remedy(ops_url: str) -> None:
 
 
 def test_the_wait_and_its_present_reason_have_separate_times(
-    ops_url: str, journal: GangHistory
+    ops_url: str, history: GangHistory
 ) -> None:
     behind = verdict("a/train", Reason.BEHIND_IN_ORDER, message="others go first", min_member=4)
-    journal.note(snapshot(TRAIN, now=NOW + 7), plan(behind))
+    history.note(snapshot(TRAIN, now=NOW + 7), plan(behind))
     told = json.loads(run("a/train", "--ops-url", ops_url, "-o", "json").output)
     said = run("a/train", "--ops-url", ops_url).output
 

@@ -60,7 +60,7 @@ def texts(thing: Any) -> Iterator[str]:
 
 
 @pytest.fixture
-def hostile_url(journal: GangHistory) -> Iterator[str]:
+def hostile_url(history: GangHistory) -> Iterator[str]:
     figures = QueueFigures(
         name="left",
         weight=2,
@@ -71,9 +71,9 @@ def hostile_url(journal: GangHistory) -> Iterator[str]:
     )
     said = [verdict("a/runs"), verdict("a/waits", Reason.INSUFFICIENT_CAPACITY, message="needs 2")]
     gangs = [gang("runs"), gang("waits", status=Status.PENDING)]
-    journal.note(snapshot(*gangs), plan(*said, queues={"left": figures}, generation=9))
+    history.note(snapshot(*gangs), plan(*said, queues={"left": figures}, generation=9))
     app = Flask(__name__)
-    app.register_blueprint(Api(journal, lambda: policy_parser.DEFAULT, lambda: NOW).blueprint())
+    app.register_blueprint(Api(history, lambda: policy_parser.DEFAULT, lambda: NOW).blueprint())
 
     @app.after_request
     def spoil(answer: Response) -> Response:

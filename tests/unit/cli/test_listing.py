@@ -37,7 +37,7 @@ def of_b(name: str) -> Gang:
 
 
 @pytest.fixture(autouse=True)
-def record_cycle(journal: GangHistory) -> None:
+def record_cycle(history: GangHistory) -> None:
     gangs = [gang("runs"), gang("waits", status=Status.PENDING), *map(of_b, ("other", "[/]"))]
     figures = QueueFigures(
         name="left",
@@ -53,7 +53,7 @@ def record_cycle(journal: GangHistory) -> None:
         verdict("b/other", Reason.QUEUE_NOT_FOUND, queue="gone"),
         verdict("b/[/]", Reason.QUEUE_NOT_FOUND, message="a\x1b[31mb"),
     ]
-    journal.note(snapshot(*gangs), plan(*said, queues={"left": figures}, generation=9))
+    history.note(snapshot(*gangs), plan(*said, queues={"left": figures}, generation=9))
 
 
 @pytest.fixture

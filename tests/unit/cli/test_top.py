@@ -26,7 +26,7 @@ WIDE = {"COLUMNS": "160"}
 
 
 @pytest.fixture(autouse=True)
-def record_cycle(journal: GangHistory) -> None:
+def record_cycle(history: GangHistory) -> None:
     gangs = [gang("runs"), gang("waits", status=Status.PENDING)]
     figures = QueueFigures(
         name="left",
@@ -42,7 +42,7 @@ def record_cycle(journal: GangHistory) -> None:
             "a/waits", Reason.INSUFFICIENT_CAPACITY, message="needs 2", min_member=2, members=2
         ),
     ]
-    journal.note(snapshot(*gangs), plan(*said, queues={"left": figures}, generation=9))
+    history.note(snapshot(*gangs), plan(*said, queues={"left": figures}, generation=9))
 
 
 def test_queues_are_shown_with_deserved_used_and_requested(ops_url: str) -> None:
@@ -76,14 +76,14 @@ def test_waiting_gangs_come_first_with_their_reason(ops_url: str) -> None:
 
 
 def test_a_silent_kube_scheduler_is_named_and_one_without_pods_is_not(
-    ops_url: str, journal: GangHistory
+    ops_url: str, history: GangHistory
 ) -> None:
     silent = SchedulerStatus(
         name="dead", liveness=Liveness.SILENT, called_at=NOW - 90, quiet_since=NOW - 90
     )
     never = SchedulerStatus(name="unused", liveness=Liveness.UNHEARD)
     seen = replace(snapshot(gang("runs")), now=NOW, schedulers={"dead": silent, "unused": never})
-    journal.note(seen, plan(verdict("a/runs")))
+    history.note(seen, plan(verdict("a/runs")))
 
     said = CliRunner().invoke(top, ["--once", "--ops-url", ops_url], env={"COLUMNS": "200"}).output
 
@@ -95,7 +95,7 @@ def test_a_silent_kube_scheduler_is_named_and_one_without_pods_is_not(
 
 
 def test_unused_capacity_is_shown_with_what_it_is_held_for(
-    ops_url: str, journal: GangHistory
+    ops_url: str, history: GangHistory
 ) -> None:
     room = Resources({"cpu": 3000})
     kept = (
@@ -105,7 +105,7 @@ def test_unused_capacity_is_shown_with_what_it_is_held_for(
             for number in range(5)
         ),
     )
-    journal.note(snapshot(), plan(unused=room, held=kept))
+    history.note(snapshot(), plan(unused=room, held=kept))
 
     said = CliRunner().invoke(top, ["--once", "--ops-url", ops_url], env=WIDE).output
 
@@ -118,7 +118,7 @@ def test_unused_capacity_is_shown_with_what_it_is_held_for(
 
 
 def test_each_share_of_a_namespace_in_a_queue_is_one_line(
-    ops_url: str, journal: GangHistory
+    ops_url: str, history: GangHistory
 ) -> None:
     share = ShareFigures(
         queue="left",
@@ -131,7 +131,7 @@ def test_each_share_of_a_namespace_in_a_queue_is_one_line(
     once = ["--once", "--ops-url", ops_url]
     assert "namespaces in queues" not in CliRunner().invoke(top, once, env=WIDE).output
 
-    journal.note(snapshot(), plan(shares={"left/b": share}))
+    history.note(snapshot(), plan(shares={"left/b": share}))
     said = CliRunner().invoke(top, once, env=WIDE).output
 
     rows = [line.split() for line in said.splitlines()]
@@ -147,10 +147,10 @@ def test_a_long_list_is_cut_and_counted(ops_url: str) -> None:
     assert "a/runs" not in said
 
 
-def test_the_live_view_follows_the_plan(ops_url: str, journal: GangHistory) -> None:
+def test_the_live_view_follows_the_plan(ops_url: str, history: GangHistory) -> None:
     pictures = frames(Target(ops_url=ops_url), Filter(), 10, Terminal())
     before = seen(next(pictures))
-    journal.note(snapshot(), plan(generation=10))
+    history.note(snapshot(), plan(generation=10))
     after = seen(next(pictures))
 
     assert "queues, cycle 9" in before

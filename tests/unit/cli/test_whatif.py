@@ -44,16 +44,16 @@ def seen(*gangs: Any, queues: Any = (), cpus: tuple[int, ...] = (4, 4)) -> Snaps
 
 
 @pytest.fixture(autouse=True)
-def running(journal: GangHistory) -> None:
+def running(history: GangHistory) -> None:
     """Record a cluster where queue left uses six of eight cpus."""
     note(
-        journal,
+        history,
         seen(gang("old", pods_on("n0", "old", 3) + pods_on("n1", "older", 3), min_member=6)),
     )
 
 
-def note(journal: GangHistory, now: Snapshot) -> None:
-    journal.note(now, make_plan(now, policy_parser.DEFAULT))
+def note(history: GangHistory, now: Snapshot) -> None:
+    history.note(now, make_plan(now, policy_parser.DEFAULT))
 
 
 def job(
@@ -178,7 +178,7 @@ def test_any_named_object_can_be_removed(ops_url: str, gone: str) -> None:
         assert "right" not in {each["name"] for each in found["queues"]}
 
 
-def test_without_changes_it_is_the_plan_of_the_extender(ops_url: str, journal: GangHistory) -> None:
+def test_without_changes_it_is_the_plan_of_the_extender(ops_url: str, history: GangHistory) -> None:
     found = document(live(ops_url, "-o", "json"))
 
     assert (found["asked"], found["differences"]) == ([], [])
@@ -215,11 +215,11 @@ def test_pods_of_another_scheduler_and_unknown_classes_are_reported(
 
 
 def test_pods_without_a_class_get_the_default_class(
-    ops_url: str, journal: GangHistory, tmp_path: Path
+    ops_url: str, history: GangHistory, tmp_path: Path
 ) -> None:
     late = gang("late", pods_on("", "late", 4, Status.PENDING), priority=3)
     old = gang("old", pods_on("n0", "old", 4) + pods_on("n1", "older", 4), priority=5)
-    note(journal, replace(seen(old, late), usual_priority=5))
+    note(history, replace(seen(old, late), usual_priority=5))
 
     said = live(ops_url, "-f", job(tmp_path, 4, queue="left")).stdout
 
@@ -227,9 +227,9 @@ def test_pods_without_a_class_get_the_default_class(
     assert "ahead of it" not in said
 
 
-def test_an_extender_with_a_different_plan_is_reported(ops_url: str, journal: GangHistory) -> None:
+def test_an_extender_with_a_different_plan_is_reported(ops_url: str, history: GangHistory) -> None:
     now = seen(gang("old", pods_on("n0", "old", 3)), gang("wait", 2, status=Status.PENDING))
-    journal.note(
+    history.note(
         now, make_plan(seen(gang("wait", 9, status=Status.PENDING)), policy_parser.DEFAULT)
     )
 
@@ -344,8 +344,8 @@ def test_plan_without_input_is_an_error() -> None:
     assert "plan needs -f FILE with saved objects, or --live" in result.stderr
 
 
-def test_an_extender_without_a_plan_is_reported(ops_url: str, journal: GangHistory) -> None:
-    journal.note(replace(snapshot(nodes=node_table([])), queues={}), make_plan(snapshot()))
+def test_an_extender_without_a_plan_is_reported(ops_url: str, history: GangHistory) -> None:
+    history.note(replace(snapshot(nodes=node_table([])), queues={}), make_plan(snapshot()))
 
     result = live(ops_url)
 
@@ -375,10 +375,10 @@ def test_an_invalid_job_is_one_line(
 
 
 def test_a_job_that_exists_already_is_reported(
-    ops_url: str, journal: GangHistory, tmp_path: Path
+    ops_url: str, history: GangHistory, tmp_path: Path
 ) -> None:
     labels = {"batch.kubernetes.io/job-name": "new"}
-    note(journal, seen(gang("new", [pod("new-x7", on="n0", labels=labels)])))
+    note(history, seen(gang("new", [pod("new-x7", on="n0", labels=labels)])))
 
     result = live(ops_url, "-f", job(tmp_path, 1))
 
@@ -387,10 +387,10 @@ def test_a_job_that_exists_already_is_reported(
 
 
 def test_names_with_control_characters_are_printed_as_text(
-    ops_url: str, journal: GangHistory
+    ops_url: str, history: GangHistory
 ) -> None:
     evil = gang("evil\x1b[2J", pods_on("n0", "e", 1))
-    note(journal, seen(evil))
+    note(history, seen(evil))
 
     said = live(ops_url, "--without", "node/n0", "--without", "gang/a/evil\x1b[2K")
 
@@ -398,12 +398,12 @@ def test_names_with_control_characters_are_printed_as_text(
 
 
 def test_the_example_of_the_manual_for_a_live_cluster_is_what_is_printed(
-    ops_url: str, journal: GangHistory, tmp_path: Path
+    ops_url: str, history: GangHistory, tmp_path: Path
 ) -> None:
     page = (Path(__file__).parents[3] / "docs" / "whatif.md").read_text()
     _, _, rest = page.partition("$ gang-extender plan --live -f job.yaml\n")
     example, _, _ = rest.partition("...\n")
-    note(journal, seen(gang("old", pods_on("n0", "old", 3)), cpus=(4,)))
+    note(history, seen(gang("old", pods_on("n0", "old", 3)), cpus=(4,)))
 
     said = live(ops_url, "-f", job(tmp_path, 2)).stdout
 

@@ -18,13 +18,7 @@ from click.testing import CliRunner
 
 from extender.cli.main import main
 from extender.kube.decode import objects
-from extender.model.queue import (
-    ALLOWED_CLASSES,
-    ALLOWED_QUEUES,
-    GUARANTEE,
-    HOME_QUEUE,
-    LIMIT,
-)
+from extender.model.annotations import ALLOWED_CLASSES, ALLOWED_QUEUES, GUARANTEE, HOME_QUEUE, LIMIT
 from extender.planner import policy_parser
 from extender.settings import Settings
 from tests.unit.kube.decode.test_dialects_page import assert_groups_are_named_by

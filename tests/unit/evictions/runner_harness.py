@@ -34,7 +34,7 @@ class RunnerHarness:
     min_run_s: float = 0.0
     evictor: RecordingEvictor = field(default_factory=RecordingEvictor)
     announcer: RecordingAnnouncer = field(default_factory=RecordingAnnouncer)
-    journal: GangHistory = field(default_factory=GangHistory)
+    history: GangHistory = field(default_factory=GangHistory)
     metrics: Metrics = field(default_factory=Metrics)
     clock: VirtualClock = field(default_factory=VirtualClock)
     plan_requests: int = 0
@@ -49,7 +49,7 @@ class RunnerHarness:
         self.runner = EvictionRunner(
             evictor=self,
             events=self.announcer,
-            journal=self.journal,
+            history=self.history,
             metrics=self.metrics,
             clock=self.clock,
             backoff=EvictionBackoff(min_run_s=self.min_run_s, rerun_s=60),
@@ -92,7 +92,7 @@ class RunnerHarness:
 
     def history_texts(self, key: str, word: str) -> list[str]:
         """Return the texts of a gang's history lines with this word."""
-        return [line.text for line in self.journal.story(GangKey(key)) if line.word == word]
+        return [line.text for line in self.history.entries(GangKey(key)) if line.word == word]
 
 
 def without(victim: Gang, gone: Iterable[str]) -> Gang:

@@ -79,11 +79,11 @@ class SimulatedCluster:
 
     def restart(self) -> None:
         """Restart the extender without its memory."""
-        self.journal = GangHistory()
+        self.history = GangHistory()
         self.runner = EvictionRunner(
             evictor=self,
             events=RecordingAnnouncer(),
-            journal=self.journal,
+            history=self.history,
             metrics=Metrics(),
             clock=self.clock,
             pending=PendingEvictions(self),
@@ -134,7 +134,7 @@ class SimulatedCluster:
             for uid, node in placement.placements.items():
                 self.pods[uid] = replace(self.pods[uid], status=Status.RUNNING, node=node)
         self._phases = {key: verdict.phase for key, verdict in plan.verdicts.items()}
-        self.journal.note(snapshot, plan)
+        self.history.note(snapshot, plan)
         self.runner.send(snapshot, plan)
         self._check_no_gang_is_partial()
 

@@ -35,7 +35,7 @@ def test_a_gang_that_started_just_before_this_process_has_its_minimum_runtime_to
 def test_a_gang_that_restarted_under_another_leader_has_its_minimum_runtime_too() -> None:
     harness = RunnerHarness(min_run_s=30)
     before = gang("old", 2)
-    harness.journal.note(snapshot(before, now=NOW - 1800), plan(verdict("a/old")))
+    harness.history.note(snapshot(before, now=NOW - 1800), plan(verdict("a/old")))
 
     assert harness.protected(gang_started_at(10, 10)) == MINE
     assert harness.protected(gang_started_at(40, 40)) == set()

@@ -57,11 +57,11 @@ class QuietCluster:
         #: Pods whose eviction the API server blocks.
         self.blocked: set[str] = set()
         self.asked: list[tuple[float, str]] = []
-        self.journal = GangHistory()
+        self.history = GangHistory()
         self.runner = EvictionRunner(
             evictor=self,
             events=RecordingAnnouncer(),
-            journal=self.journal,
+            history=self.history,
             metrics=Metrics(),
             clock=world.clock,
             pending=world.cluster.pending_evictions,
@@ -74,7 +74,7 @@ class QuietCluster:
         self.began = world.clock.seconds
 
     def report(self, snapshot: Snapshot, plan: Plan) -> None:
-        self.journal.note(snapshot, plan)
+        self.history.note(snapshot, plan)
 
     def evict(self, orders: Sequence[EvictOrder]) -> Sequence[Future[EvictOutcome]]:
         """Simulate the API server; an evicted pod begins to terminate."""

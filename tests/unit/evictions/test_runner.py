@@ -409,10 +409,10 @@ def test_event_and_history_have_one_entry_per_gang_and_not_per_pod() -> None:
         "2 of 2 running members evicted: queue right reclaims its deserved share from queue left"
         " for a/needy"
     )
-    assert [line.text for line in harness.journal.story(GangKey("a/needy"))] == [
+    assert [line.text for line in harness.history.entries(GangKey("a/needy"))] == [
         "reclaim evicts 2 pods for it, of a/old"
     ]
-    assert [line.word for line in harness.journal.story(GangKey("a/old"))] == ["Evict"]
+    assert [line.word for line in harness.history.entries(GangKey("a/old"))] == ["Evict"]
 
 
 def test_an_eviction_order_names_the_gang_that_needs_the_capacity() -> None:
@@ -437,7 +437,7 @@ def test_a_gang_that_runs_again_after_an_eviction_is_protected_for_a_while() -> 
     harness = RunnerHarness()
     harness.run(OLD, NEEDY, wanted=evictions(OLD))
     back = snapshot(OLD, NEEDY, now=harness.clock.now())
-    harness.journal.note(back, Plan(verdicts={GangKey("a/old"): verdict("a/old")}))
+    harness.history.note(back, Plan(verdicts={GangKey("a/old"): verdict("a/old")}))
 
     assert set(harness.runner.protect(back).protected) == {"a-old-0", "a-old-1"}
     harness.clock.advance(61)

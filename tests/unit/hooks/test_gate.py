@@ -29,7 +29,7 @@ class World(reservation_world.World):
 
 
 def verdict(reason: Reason, standing: GangStatus = GangStatus.WAITING, key: GangKey = GANG) -> Plan:
-    told = Verdict(gang=key, queue="default", standing=standing, reason=reason, message="")
+    told = Verdict(gang=key, queue="default", status=standing, reason=reason, message="")
     return Plan(verdicts={key: told}, direct_admission={"default": DirectAdmission()})
 
 

@@ -32,7 +32,7 @@ def test_pods_of_an_invalid_gang_count_in_its_queue() -> None:
     plan = make_plan(snapshot(nodes(1), [orphaned("a/lost", 4, "left", "n1")], [queue("left")]))
 
     assert plan.queues["left"].allocated == amounts(cpu=4, pods=4)
-    assert plan.verdicts["a/lost"].standing is GangStatus.INVALID
+    assert plan.verdicts["a/lost"].status is GangStatus.INVALID
 
 
 def test_deleting_a_pod_group_starts_nothing_beyond_the_ceiling_of_its_queue() -> None:
@@ -143,7 +143,7 @@ def test_one_pod_of_a_high_class_evicts_no_pods_for_a_gang_of_others(
     )
 
     assert not plan.evictions
-    assert plan.verdicts["a/liar"].standing is GangStatus.WAITING
+    assert plan.verdicts["a/liar"].status is GangStatus.WAITING
 
 
 @pytest.mark.parametrize("dialect", [COSCHEDULING, ""])

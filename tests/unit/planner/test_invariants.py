@@ -31,7 +31,7 @@ def test_an_admitted_gang_has_nodes_for_its_minimum(before: Snapshot) -> None:
     plan = make_plan(before)
 
     for key, verdict in plan.verdicts.items():
-        if verdict.standing is GangStatus.ADMITTED:
+        if verdict.status is GangStatus.ADMITTED:
             given_now = len(plan.placements[key].placements) if key in plan.placements else 0
             assert before.gangs[key].ready + given_now >= verdict.min_member
 

@@ -65,7 +65,7 @@ def waiting(plan: Plan, namespace: str) -> list[Verdict]:
     return [
         verdict
         for key, verdict in plan.verdicts.items()
-        if key.startswith(f"{namespace}/") and verdict.standing is GangStatus.WAITING
+        if key.startswith(f"{namespace}/") and verdict.status is GangStatus.WAITING
     ]
 
 

@@ -90,5 +90,5 @@ def test_no_pod_is_evicted_from_an_unmanaged_node() -> None:
     ]
     plan = make_plan(snapshot([MANAGED, UNMANAGED], gangs, [queue("rich"), queue("poor")]))
 
-    assert plan.verdicts["a/poor"].standing is GangStatus.WAITING
+    assert plan.verdicts["a/poor"].status is GangStatus.WAITING
     assert {order.node for order in plan.evictions} == {"ours"}

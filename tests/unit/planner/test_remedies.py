@@ -219,6 +219,6 @@ def test_every_waiting_gang_has_a_remedy_and_trying_it_changes_nothing(
     for key in before.gangs:
         told = explain(before, decided, POLICIES[policy], GangKey(key))
         assert told is not None
-        assert bool(told.remedies) == (told.verdict.standing.value in ("waiting", "invalid"))
+        assert bool(told.remedies) == (told.verdict.status.value in ("waiting", "invalid"))
     again = make_plan(before, POLICIES[policy])
     assert (again.verdicts, again.placements) == (decided.verdicts, decided.placements)

@@ -41,7 +41,7 @@ def many(count: int, **rest: Any) -> list[Gang]:
 
 
 def admitted(plan: Plan) -> list[str]:
-    return [key for key, said in plan.verdicts.items() if said.standing is GangStatus.ADMITTED]
+    return [key for key, said in plan.verdicts.items() if said.status is GangStatus.ADMITTED]
 
 
 def without_a_turn(plan: Plan) -> list[str]:

@@ -60,7 +60,7 @@ def test_a_gang_of_a_silent_scheduler_takes_no_capacity_from_gangs_behind_it(
 
     assert plan.placements.keys() == {OTHER}
     assert plan.verdicts[TRAIN].reason is Reason.SCHEDULER_SILENT
-    assert plan.verdicts[TRAIN].standing is GangStatus.WAITING
+    assert plan.verdicts[TRAIN].status is GangStatus.WAITING
 
 
 @RULES

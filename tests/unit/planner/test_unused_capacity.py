@@ -93,7 +93,7 @@ def test_a_gang_that_cannot_start_does_not_count_for_deserved_shares(kind: str) 
 
     plan = make_plan(before)
 
-    assert plan.verdicts[stuck.key].standing in (GangStatus.WAITING, GangStatus.INVALID)
+    assert plan.verdicts[stuck.key].status in (GangStatus.WAITING, GangStatus.INVALID)
     assert plan.queues["busy"].deserved[CPU] == 8000
     assert plan.queues["stuck"].deserved.amount(CPU) == 0
     assert started(plan, "busy") == 8
@@ -343,7 +343,7 @@ def test_with_reclaim_first_borrowed_capacity_does_not_go_back_and_forth() -> No
 
     _, plan = at_rest(snapshot(members, gangs, tree), policy_parser.parse(text))
 
-    assert plan.verdicts[gangs[1].key].standing is GangStatus.RUNNING
+    assert plan.verdicts[gangs[1].key].status is GangStatus.RUNNING
 
 
 @pytest.mark.parametrize("plugin", ["proportion", "capacity"])
@@ -362,7 +362,7 @@ def test_a_gang_of_high_priority_preempts_only_as_much_borrowed_capacity_as_it_n
     _, after = at_rest(state, policy)
 
     assert len(plan.evictions) == 1
-    assert after.verdicts[important.key].standing is GangStatus.RUNNING
+    assert after.verdicts[important.key].status is GangStatus.RUNNING
     assert after.queues["more"].allocated[CPU] == 8000
 
 
@@ -378,7 +378,7 @@ def test_no_pod_is_evicted_for_a_gang_of_high_priority_that_can_borrow() -> None
     plan = make_plan(snapshot(members, [pinned, waits, *runs, important], queues))
 
     assert plan.evictions == ()
-    assert plan.verdicts[important.key].standing is GangStatus.ADMITTED
+    assert plan.verdicts[important.key].status is GangStatus.ADMITTED
 
 
 def words(plan: Plan) -> list[str]:
@@ -452,4 +452,4 @@ def test_capacity_on_cordoned_nodes_is_named_and_covers_no_guarantee() -> None:
 
 
 def waiting(verdict: Verdict) -> bool:
-    return verdict.standing is GangStatus.WAITING
+    return verdict.status is GangStatus.WAITING

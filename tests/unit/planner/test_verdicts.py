@@ -120,7 +120,7 @@ def test_a_gang_waits_for_capacity_that_is_being_released() -> None:
 
 
 def test_the_default_queue_needs_no_object() -> None:
-    assert verdict(snapshot(nodes(1), [gang("a/train", 1, cpu=1)])).standing is GangStatus.ADMITTED
+    assert verdict(snapshot(nodes(1), [gang("a/train", 1, cpu=1)])).status is GangStatus.ADMITTED
 
 
 @pytest.mark.parametrize("status", [Status.SUCCEEDED, Status.FAILED])
@@ -128,14 +128,14 @@ def test_a_gang_whose_members_have_all_ended_does_not_run_any_more(status: Statu
     ended = gang("a/train", 2, on=["n1", "n1"], cpu=1, each={"status": status})
     found = verdict(snapshot(nodes(1), [ended]))
 
-    assert (found.standing, found.phase) == (GangStatus.FINISHED, Phase.COMPLETED)
+    assert (found.status, found.phase) == (GangStatus.FINISHED, Phase.COMPLETED)
 
 
 def test_a_gang_that_ended_is_finished_even_where_its_queue_is_gone() -> None:
     each = {"status": Status.SUCCEEDED}
     ended = gang("a/train", 1, on=["n1"], cpu=1, queue="nowhere", each=each)
 
-    assert verdict(snapshot(nodes(1), [ended])).standing is GangStatus.FINISHED
+    assert verdict(snapshot(nodes(1), [ended])).status is GangStatus.FINISHED
 
 
 def test_a_member_created_after_all_had_ended_waits() -> None:
@@ -143,7 +143,7 @@ def test_a_member_created_after_all_had_ended_waits() -> None:
     again = gang("a/train", 3, cpu=1).pods[2]
     recreated = replace(ended, pods=(*ended.pods, again))
 
-    assert verdict(snapshot(nodes(1), [recreated])).standing is not GangStatus.FINISHED
+    assert verdict(snapshot(nodes(1), [recreated])).status is not GangStatus.FINISHED
 
 
 def test_an_invalid_gang_says_what_is_wrong_with_it() -> None:
@@ -151,7 +151,7 @@ def test_an_invalid_gang_says_what_is_wrong_with_it() -> None:
     invalid = replace(gang("a/train", 1, cpu=1), problem=wrong)
     found = verdict(snapshot(nodes(1), [invalid]))
 
-    assert (found.standing, found.reason, found.message) == (
+    assert (found.status, found.reason, found.message) == (
         GangStatus.INVALID,
         Reason.POD_GROUP_MISSING,
         "PodGroup a/train does not exist",

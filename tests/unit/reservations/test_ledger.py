@@ -424,7 +424,7 @@ def test_the_plan_gives_two_queues_no_capacity_guaranteed_to_a_third() -> None:
 
     given = world.published.plan.queues
     assert [given[name].allocated.amount("cpu") for name in ("q1", "q2")] == [3000, 3000]
-    waiting = [v for v in world.published.plan.verdicts.values() if v.standing.value == "waiting"]
+    waiting = [v for v in world.published.plan.verdicts.values() if v.status.value == "waiting"]
     assert len(waiting) == 4
     assert world.published.plan.queues["q1"].deserved.amount("cpu") == 3000
 

@@ -17,21 +17,21 @@ TRAIN = GangKey("a/train")
 WAITING = gang("train", 2, status=Status.PENDING, created=NOW - 40)
 
 
-def words(journal: GangHistory) -> list[str]:
-    return [line.word for line in journal.story(TRAIN)]
+def words(history: GangHistory) -> list[str]:
+    return [line.word for line in history.entries(TRAIN)]
 
 
 def test_a_line_is_written_when_the_reason_changes_and_not_otherwise() -> None:
-    journal = GangHistory()
+    history = GangHistory()
     for second, reason in enumerate(
         [Reason.INSUFFICIENT_CAPACITY] * 3
         + [Reason.BEHIND_IN_ORDER]
         + [Reason.INSUFFICIENT_CAPACITY] * 2
     ):
         said = verdict("a/train", reason, message=f"after {second} s")
-        journal.note(snapshot(WAITING, now=NOW + second), plan(said))
+        history.note(snapshot(WAITING, now=NOW + second), plan(said))
 
-    assert [(line.at - NOW, line.word, line.text) for line in journal.story(TRAIN)] == [
+    assert [(line.at - NOW, line.word, line.text) for line in history.entries(TRAIN)] == [
         (0, "InsufficientCapacity", "after 0 s"),
         (3, "BehindInOrder", "after 3 s"),
         (4, "InsufficientCapacity", "after 4 s"),
@@ -39,21 +39,21 @@ def test_a_line_is_written_when_the_reason_changes_and_not_otherwise() -> None:
 
 
 def test_a_change_includes_how_long_the_earlier_status_lasted() -> None:
-    journal = GangHistory()
-    journal.note(snapshot(WAITING), plan(verdict("a/train", Reason.INSUFFICIENT_CAPACITY)))
-    journal.note(snapshot(WAITING, now=NOW + 5), plan(verdict("a/train", Reason.BEHIND_IN_ORDER)))
-    admitted = journal.note(
+    history = GangHistory()
+    history.note(snapshot(WAITING), plan(verdict("a/train", Reason.INSUFFICIENT_CAPACITY)))
+    history.note(snapshot(WAITING, now=NOW + 5), plan(verdict("a/train", Reason.BEHIND_IN_ORDER)))
+    admitted = history.note(
         snapshot(WAITING, now=NOW + 20), plan(verdict("a/train", Reason.ADMITTED))
     )
 
     assert [change.lasted_s for change in admitted] == [60]
     assert admitted[0].before is not None
-    assert admitted[0].before.standing is GangStatus.WAITING
-    assert journal.reason_since(TRAIN) == NOW + 20
+    assert admitted[0].before.status is GangStatus.WAITING
+    assert history.reason_since(TRAIN) == NOW + 20
 
 
 def test_a_gang_that_does_not_run_waits_whatever_its_reasons_are() -> None:
-    journal = GangHistory()
+    history = GangHistory()
     for second, reason, standing in (
         (0, Reason.INSUFFICIENT_CAPACITY, None),
         (5, Reason.BEHIND_IN_ORDER, None),
@@ -62,100 +62,100 @@ def test_a_gang_that_does_not_run_waits_whatever_its_reasons_are() -> None:
         (8, Reason.INSUFFICIENT_CAPACITY, None),
     ):
         said = verdict("a/train", reason, standing)
-        journal.note(snapshot(WAITING, now=NOW + second), plan(said))
+        history.note(snapshot(WAITING, now=NOW + second), plan(said))
 
-        assert journal.since(TRAIN) == NOW - 40
-        assert journal.reason_since(TRAIN) == (NOW + second if second else NOW - 40)
+        assert history.since(TRAIN) == NOW - 40
+        assert history.reason_since(TRAIN) == (NOW + second if second else NOW - 40)
 
 
 def test_a_gang_that_lost_members_starts_a_new_wait() -> None:
-    journal = GangHistory()
-    journal.note(snapshot(gang("train")), plan(verdict("a/train")))
+    history = GangHistory()
+    history.note(snapshot(gang("train")), plan(verdict("a/train")))
     again = verdict("a/train", Reason.NOT_ENOUGH_MEMBERS)
-    journal.note(snapshot(WAITING, now=NOW + 9), plan(again))
+    history.note(snapshot(WAITING, now=NOW + 9), plan(again))
 
-    assert journal.since(TRAIN) == NOW + 9
+    assert history.since(TRAIN) == NOW + 9
 
 
 def test_a_deleted_gang_is_a_change_too_and_includes_how_long_its_status_lasted() -> None:
-    journal = GangHistory()
-    journal.note(snapshot(gang("train")), plan(verdict("a/train")))
-    (gone,) = journal.note(snapshot(now=NOW + 7), plan())
+    history = GangHistory()
+    history.note(snapshot(gang("train")), plan(verdict("a/train")))
+    (gone,) = history.note(snapshot(now=NOW + 7), plan())
 
     assert (gone.verdict.gang, gone.is_gone, gone.lasted_s) == (TRAIN, True, 7)
 
 
 def test_a_gang_that_ran_before_this_process_has_run_since_its_newest_member() -> None:
-    journal = GangHistory()
+    history = GangHistory()
     old = gang(
         "train",
         [pod("x", on="n", created=NOW - 30), pod("y", on="n", created=NOW - 10)],
         created=NOW - 99,
     )
-    journal.note(snapshot(old), plan(verdict("a/train")))
+    history.note(snapshot(old), plan(verdict("a/train")))
 
-    assert journal.running_since(TRAIN) == NOW - 10
-    assert words(journal) == []
+    assert history.running_since(TRAIN) == NOW - 10
+    assert words(history) == []
 
 
 def test_only_a_running_gang_has_a_running_since_time() -> None:
-    journal = GangHistory()
-    assert journal.running_since(TRAIN) is None
-    journal.note(snapshot(WAITING), plan(verdict("a/train", Reason.INSUFFICIENT_CAPACITY)))
-    assert journal.running_since(TRAIN) is None
+    history = GangHistory()
+    assert history.running_since(TRAIN) is None
+    history.note(snapshot(WAITING), plan(verdict("a/train", Reason.INSUFFICIENT_CAPACITY)))
+    assert history.running_since(TRAIN) is None
 
-    journal.note(snapshot(gang("train"), now=NOW + 3), plan(verdict("a/train")))
+    history.note(snapshot(gang("train"), now=NOW + 3), plan(verdict("a/train")))
 
-    assert journal.running_since(TRAIN) == NOW + 3
+    assert history.running_since(TRAIN) == NOW + 3
 
 
 def test_the_history_of_a_gang_is_kept_after_its_deletion() -> None:
-    journal = GangHistory()
-    journal.note(snapshot(WAITING), plan(verdict("a/train", Reason.INSUFFICIENT_CAPACITY)))
-    journal.note(snapshot(), plan())
+    history = GangHistory()
+    history.note(snapshot(WAITING), plan(verdict("a/train", Reason.INSUFFICIENT_CAPACITY)))
+    history.note(snapshot(), plan())
 
-    assert words(journal) == ["InsufficientCapacity", "Gone"]
-    assert journal.since(TRAIN) is None
+    assert words(history) == ["InsufficientCapacity", "Gone"]
+    assert history.since(TRAIN) is None
 
 
 def test_the_number_of_lines_and_gangs_and_the_length_of_texts_are_limited() -> None:
-    journal = GangHistory()
+    history = GangHistory()
     for number in range(10_005):
-        journal.tell(GangKey(f"a/g{number}"), NOW, 1, "Evict", "x")
+        history.add_entry(GangKey(f"a/g{number}"), NOW, 1, "Evict", "x")
     for number in range(45):
-        journal.tell(GangKey("a/talkative"), NOW, number, "Evict", "x" * 5_000)
+        history.add_entry(GangKey("a/talkative"), NOW, number, "Evict", "x" * 5_000)
 
-    story = journal.story(GangKey("a/talkative"))
-    others = [journal.story(GangKey(f"a/g{number}")) for number in range(10_005)]
+    story = history.entries(GangKey("a/talkative"))
+    others = [history.entries(GangKey(f"a/g{number}")) for number in range(10_005)]
     assert [number for number, lines in enumerate(others) if not lines] == list(range(6))
     assert (len(story), story[-1].cycle) == (40, 44)
     assert len(story[0].text) == 1_000
 
 
 def test_the_total_number_of_lines_is_limited_and_the_newest_are_kept() -> None:
-    journal = GangHistory()
+    history = GangHistory()
     for number in range(3_000):
         for step in range(40):
-            journal.tell(GangKey(f"a/g{number}"), NOW, step, "Waits", "x")
+            history.add_entry(GangKey(f"a/g{number}"), NOW, step, "Waits", "x")
 
-    stories = [journal.story(GangKey(f"a/g{number}")) for number in range(3_000)]
+    stories = [history.entries(GangKey(f"a/g{number}")) for number in range(3_000)]
     assert 99_000 <= sum(map(len, stories)) <= 101_000
     assert len(stories[-1]) == 40
     assert not stories[0]
 
 
 def test_the_last_cycle_can_be_read() -> None:
-    journal = GangHistory()
-    assert journal.last is None
+    history = GangHistory()
+    assert history.last is None
     seen, decided = snapshot(WAITING), plan(verdict("a/train", Reason.INSUFFICIENT_CAPACITY))
-    journal.note(seen, decided)
+    history.note(seen, decided)
 
-    assert journal.last is not None
-    assert (journal.last.snapshot, journal.last.plan) == (seen, decided)
+    assert history.last is not None
+    assert (history.last.snapshot, history.last.plan) == (seen, decided)
 
 
 def test_waiting_binds_are_recorded_once_each_time_a_gang_is_admitted() -> None:
-    journal, admitted = GangHistory(), verdict("a/g", Reason.ADMITTED)
+    history, admitted = GangHistory(), verdict("a/g", Reason.ADMITTED)
     reserved = gang(
         "g",
         [pod("g-0", on="n", status=Status.ALLOCATED), pod("g-1", on="n", status=Status.ALLOCATED)],
@@ -164,52 +164,52 @@ def test_waiting_binds_are_recorded_once_each_time_a_gang_is_admitted() -> None:
         "g",
         [pod("g-0", on="n", status=Status.BINDING), pod("g-1", on="n", status=Status.ALLOCATED)],
     )
-    journal.note(snapshot(reserved), plan(admitted))
+    history.note(snapshot(reserved), plan(admitted))
     for _ in range(3):
-        journal.note(snapshot(waiting), plan(admitted))
-    journal.note(snapshot(waiting), plan(verdict("a/g", Reason.BACKING_OFF)))
-    journal.note(snapshot(waiting), plan(admitted))
+        history.note(snapshot(waiting), plan(admitted))
+    history.note(snapshot(waiting), plan(verdict("a/g", Reason.BACKING_OFF)))
+    history.note(snapshot(waiting), plan(admitted))
 
-    lines = journal.story(GangKey("a/g"))
+    lines = history.entries(GangKey("a/g"))
     assert [line.word for line in lines] == ["Admitted", "Held", "BackingOff", "Admitted", "Held"]
     assert lines[1].text == "binds of 1 of at least 2 members wait for the rest"
 
 
 def test_the_plan_and_the_history_are_forgotten_when_the_lease_ends() -> None:
-    journal = GangHistory()
+    history = GangHistory()
     waits = plan(
         verdict("a/train", Reason.INSUFFICIENT_CAPACITY),
         queues={"left": QueueFigures(name="left", weight=1)},
         total=Resources({"cpu": 1000}),
     )
-    journal.note(snapshot(WAITING), waits)
+    history.note(snapshot(WAITING), waits)
     left = RecordedEviction(NOW, "a/x", GangKey("a/x"), "n", "reclaim", TRAIN, "why")
-    journal.departures.note(PodUid("x"), left)
-    journal.forget()
+    history.evictions.note(PodUid("x"), left)
+    history.forget()
 
-    assert journal.last is None
-    assert journal.story(TRAIN) == ()
-    assert journal.since(TRAIN) is None
-    assert journal.history.of("left", "cpu") == []
-    assert journal.departures.all() == (left,)
+    assert history.last is None
+    assert history.entries(TRAIN) == ()
+    assert history.since(TRAIN) is None
+    assert history.queues.of("left", "cpu") == []
+    assert history.evictions.all() == (left,)
 
     remade = gang("train", 2, status=Status.PENDING, created=NOW + 500)
-    (change,) = journal.note(snapshot(remade, now=NOW + 600), waits)
+    (change,) = history.note(snapshot(remade, now=NOW + 600), waits)
     assert change.before is None
-    assert journal.since(TRAIN) == NOW + 500
+    assert history.since(TRAIN) == NOW + 500
 
 
 def test_a_gang_recreated_between_two_cycles_waits_since_its_creation() -> None:
-    journal = GangHistory()
+    history = GangHistory()
     said = plan(verdict("a/train", Reason.INSUFFICIENT_CAPACITY))
-    journal.note(snapshot(WAITING), said)
+    history.note(snapshot(WAITING), said)
     again = gang("train", 2, status=Status.PENDING, created=NOW + 290)
     again = replace(again, group=replace(again.group, uid="another"))
-    journal.note(snapshot(again, now=NOW + 300), said)
+    history.note(snapshot(again, now=NOW + 300), said)
 
-    assert journal.since(TRAIN) == NOW + 290
-    assert journal.reason_since(TRAIN) == NOW + 290
+    assert history.since(TRAIN) == NOW + 290
+    assert history.reason_since(TRAIN) == NOW + 290
 
     admitted = plan(verdict("a/train", Reason.ADMITTED))
-    (change,) = journal.note(snapshot(again, now=NOW + 310), admitted)
+    (change,) = history.note(snapshot(again, now=NOW + 310), admitted)
     assert change.lasted_s == 20

@@ -98,7 +98,7 @@ def test_a_wait_keeps_its_start_when_another_leader_takes_over() -> None:
 def test_a_status_written_by_another_leader_is_not_taken_for_an_earlier_write_of_ours() -> None:
     harness, other = ReporterHarness(), ReporterHarness()
     harness.report((WAITS, NO_ROOM), wait_s=2)
-    harness.journal.forget()
+    harness.history.forget()
     other.writer.statuses = harness.writer.statuses
     other.clock.advance(60)
     other.report((RUNS, RUNNING), wait_s=5)
@@ -117,7 +117,7 @@ def test_no_status_is_written_after_the_lease_ends() -> None:
     harness.writer.failures = [NotLeader("we do not lead")] * 100
     harness.report((WAITS, NO_ROOM), wait_s=2)
     tried = 100 - len(harness.writer.failures)
-    harness.journal.forget()
+    harness.history.forget()
     harness.settle(120)
     assert 100 - len(harness.writer.failures) == tried
 
@@ -133,7 +133,7 @@ def test_no_finding_is_reported_after_the_lease_ends() -> None:
     harness.settle(5)
     assert harness.announcer.said() == [("team", "ParentMissing")]
 
-    harness.journal.forget()
+    harness.history.forget()
     harness.clock.advance(AGAIN_S)
     harness.settle(5)
     assert harness.announcer.said() == [("team", "ParentMissing")]

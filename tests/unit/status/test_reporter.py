@@ -50,12 +50,12 @@ class ReporterHarness:
     metrics: Metrics = field(default_factory=Metrics)
 
     def __post_init__(self) -> None:
-        self.journal = GangHistory()
+        self.history = GangHistory()
         self.findings = Findings(Audit(), self.announcer, self.clock)
         self.reporter = Reporter(
             writer=self.writer,
             events=self.announcer,
-            journal=self.journal,
+            history=self.history,
             findings=self.findings,
             metrics=self.metrics,
             clock=self.clock,

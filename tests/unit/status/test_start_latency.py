@@ -21,12 +21,12 @@ RUNNING = verdict("a/train")
 
 def observed(*passes: tuple[float, Gang | None, Verdict | None]) -> list[float]:
     """Return count and sum of the histogram, after cycles at so many seconds after `NOW`."""
-    metrics, journal = Metrics(), GangHistory()
+    metrics, history = Metrics(), GangHistory()
     for at, seen, said in passes:
-        before = journal.last
+        before = history.last
         now = snapshot(*([seen] if seen else []), now=NOW + at)
         decided = plan(*([said] if said else []), queues=QUEUES)
-        transitions.observe(metrics, before, now, decided, journal.note(now, decided))
+        transitions.observe(metrics, before, now, decided, history.note(now, decided))
     samples = {
         sample.name.rpartition("_")[2]: sample.value
         for family in metrics.start_seconds.collect()

@@ -58,16 +58,16 @@ DECIDED = plan(
 
 
 @pytest.fixture
-def journal() -> GangHistory:
+def history() -> GangHistory:
     kept = GangHistory()
     kept.note(SEEN, DECIDED)
     return kept
 
 
 @pytest.fixture
-def client(journal: GangHistory) -> FlaskClient:
+def client(history: GangHistory) -> FlaskClient:
     app = Flask(__name__)
-    app.register_blueprint(Api(journal, lambda: policy_parser.DEFAULT, lambda: NOW).blueprint())
+    app.register_blueprint(Api(history, lambda: policy_parser.DEFAULT, lambda: NOW).blueprint())
     return app.test_client()
 
 
@@ -142,8 +142,8 @@ def test_the_victims_of_a_gang_are_named(client: FlaskClient) -> None:
     ]
 
 
-def test_a_deleted_gang_still_has_its_history(client: FlaskClient, journal: GangHistory) -> None:
-    journal.note(snapshot(OLD), plan(verdict("a/old")))
+def test_a_deleted_gang_still_has_its_history(client: FlaskClient, history: GangHistory) -> None:
+    history.note(snapshot(OLD), plan(verdict("a/old")))
     reply = client.get("/api/v1/gangs/a/train")
 
     assert reply.status_code == 404

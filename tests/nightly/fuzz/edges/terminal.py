@@ -194,10 +194,10 @@ def _read(data: bytes) -> dict[str, Any]:
 def _documents() -> dict[str, Any]:
     """Give what a real extender says."""
     snapshot = saved.read([_WHAT_IF], frozenset({"gang-scheduler"})).snapshot()
-    journal = GangHistory()
-    journal.note(snapshot, make_plan(snapshot, policy_parser.DEFAULT))
+    history = GangHistory()
+    history.note(snapshot, make_plan(snapshot, policy_parser.DEFAULT))
     app = Flask(__name__)
-    ops = Api(journal, lambda: policy_parser.DEFAULT, lambda: snapshot.now)
+    ops = Api(history, lambda: policy_parser.DEFAULT, lambda: snapshot.now)
     app.register_blueprint(ops.blueprint())
     asked = app.test_client()
     plan = asked.get("/api/v1/plan").json

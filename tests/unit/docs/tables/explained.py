@@ -39,10 +39,10 @@ def of(reason: Reason) -> str:
 @contextmanager
 def _operations_port(told: ReasonCase) -> Iterator[str]:
     """Serve the explanation of the cluster in *told*, as it is ten seconds later."""
-    policy, before, journal = policy_parser.parse(told.policy), told.before(), GangHistory()
-    journal.note(before, make_plan(before, policy))
+    policy, before, history = policy_parser.parse(told.policy), told.before(), GangHistory()
+    history.note(before, make_plan(before, policy))
     app = Flask(__name__)
-    app.register_blueprint(Api(journal, lambda: policy, lambda: SOON + 10).blueprint())
+    app.register_blueprint(Api(history, lambda: policy, lambda: SOON + 10).blueprint())
     server = make_server("127.0.0.1", 0, app)
     thread = threading.Thread(target=server.serve_forever, args=(0.01,))
     thread.start()

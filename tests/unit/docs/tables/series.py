@@ -26,10 +26,10 @@ class Series(NamedTuple):
 
 def exported() -> tuple[Metrics, list[Series]]:
     """Return every metric that an operations port exports after a plan, and the registry."""
-    metrics, journal = Metrics(), GangHistory()
-    journal.note(snapshot(gang("runs")), plan(verdict("a/runs")))
+    metrics, history = Metrics(), GangHistory()
+    history.note(snapshot(gang("runs")), plan(verdict("a/runs")))
     create_app(
-        journal=journal,
+        history=history,
         findings=list,
         policies=PolicyFile(),
         metrics=metrics,

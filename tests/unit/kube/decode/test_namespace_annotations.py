@@ -9,7 +9,8 @@ import pytest
 from extender.cache.changes import Kind, Upsert
 from extender.kube.decode.objects import read_shares
 from extender.kube.decode.resources import resources
-from extender.model.queue import GUARANTEE, LIMIT, Namespace, NamespaceShare
+from extender.model.annotations import GUARANTEE, LIMIT
+from extender.model.queue import Namespace, NamespaceShare
 from extender.model.resources import Resources
 from tests.unit.text.yaml_bombs import BOMBS
 

@@ -6,17 +6,10 @@ import msgspec
 import pytest
 
 from extender.kube.decode import objects, resources
+from extender.model.annotations import ALLOWED_CLASSES, ALLOWED_QUEUES, GUARANTEE, HOME_QUEUE, LIMIT
 from extender.model.node import Node, Taint
 from extender.model.pod import Requirement
-from extender.model.queue import (
-    ALLOWED_CLASSES,
-    ALLOWED_QUEUES,
-    GUARANTEE,
-    HOME_QUEUE,
-    LIMIT,
-    Namespace,
-    PriorityClass,
-)
+from extender.model.queue import Namespace, PriorityClass
 from extender.model.resources import Resources
 from extender.model.snapshot import ResourceQuota
 from tests import objects as make

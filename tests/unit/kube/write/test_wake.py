@@ -10,7 +10,8 @@ from itertools import count
 
 import pytest
 
-from extender.kube.write.wake import WOKEN, ApiWaker
+from extender.kube.write.wake import ApiWaker
+from extender.model.annotations import WOKEN
 from extender.model.pod import PodUid
 from extender.ports import WakeOrder
 from tests.api_server import (

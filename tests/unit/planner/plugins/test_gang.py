@@ -14,7 +14,7 @@ from tests.builders import gang, nodes, pod, shape, snapshot
 
 def verdict(plan: Plan, key: str = "a/train") -> tuple[GangStatus, Reason]:
     found = plan.verdicts[GangKey(key)]
-    return found.standing, found.reason
+    return found.status, found.reason
 
 
 def with_roles(minimums: dict[str, int], min_member: int, **sizes: int) -> Gang:

@@ -48,7 +48,7 @@ def test_a_gang_that_a_quota_would_not_admit_is_not_enqueued_and_names_all_figur
     plan = make_plan(seen(without_pods("a/train", 4), quotas=(quota({"cpu": "8"}, {"cpu": "6"}),)))
 
     told = verdict(plan)
-    assert (told.standing, told.reason) == (GangStatus.WAITING, Reason.NOT_ENQUEUED)
+    assert (told.status, told.reason) == (GangStatus.WAITING, Reason.NOT_ENQUEUED)
     assert told.phase is Phase.PENDING
     assert told.message == (
         "its minimum requests 4 cpu for pods that do not exist yet; ResourceQuota a/compute"
@@ -76,7 +76,7 @@ def test_a_gang_whose_pods_exist_does_not_wait_for_the_quota_they_use() -> None:
     whole = gang("a/train", 4, cpu=1, group={"min_resources": amounts(cpu=4)})
     plan = make_plan(seen(whole, quotas=(quota({"cpu": "4"}, {"cpu": "4"}),)))
 
-    assert verdict(plan).standing is GangStatus.ADMITTED
+    assert verdict(plan).status is GangStatus.ADMITTED
 
 
 def test_a_gang_that_lacks_members_needs_quota_for_those_alone() -> None:

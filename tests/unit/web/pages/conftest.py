@@ -46,7 +46,7 @@ class DashboardReader:
     """Renders dashboard pages from state that a test may change."""
 
     def __init__(self) -> None:
-        self.journal = GangHistory()
+        self.history = GangHistory()
         self.metrics = Metrics()
         self.now = NOW
         self.missing: list[str] = []
@@ -55,7 +55,7 @@ class DashboardReader:
         self.reserved: dict[GangKey, Sequence[Reservation]] = {}
         self.policies = PolicyFile()
         self.context = AppContext(
-            journal=self.journal,
+            history=self.history,
             policies=self.policies,
             metrics=self.metrics,
             findings=lambda: None,
@@ -74,7 +74,7 @@ class DashboardReader:
         self.client: FlaskClient = app.test_client()
 
     def sees(self, snapshot: Snapshot, plan: Plan) -> None:
-        self.journal.note(snapshot, plan)
+        self.history.note(snapshot, plan)
 
     def page(self, path: str, status: int = 200) -> str:
         reply = self.client.get(path)

@@ -60,8 +60,8 @@ def mapped(reader: DashboardReader) -> DashboardReader:
 
 
 def test_capacity_of_a_node_is_used_reserved_held_or_free(mapped: DashboardReader) -> None:
-    assert mapped.journal.last is not None
-    told = cluster.nodes_page(mapped.journal.last, QueryFields({}, *cluster.NODES_FIELDS))
+    assert mapped.history.last is not None
+    told = cluster.nodes_page(mapped.history.last, QueryFields({}, *cluster.NODES_FIELDS))
     first, second = told["shown"].items
 
     assert (first.used, first.reserved, first.held, first.free) == (2000, 3000, 0, 3000)
@@ -164,7 +164,7 @@ def test_evictions_show_victim_beneficiary_reason_and_outcome(reader: DashboardR
     reader.sees(snapshot(), plan())
     assert "There were no evictions" in reader.page("/evictions")
 
-    kept = reader.journal.departures
+    kept = reader.history.evictions
     for number in range(60):
         told = RecordedEviction(
             at=NOW - 60,
@@ -189,7 +189,7 @@ def test_evictions_show_victim_beneficiary_reason_and_outcome(reader: DashboardR
 
 
 def test_the_eviction_history_is_limited(reader: DashboardReader) -> None:
-    kept = reader.journal.departures
+    kept = reader.history.evictions
     for number in range(2000):
         at = float(number)
         told = RecordedEviction(
@@ -285,7 +285,7 @@ def test_the_overview_counts_match_the_pages(reader: DashboardReader) -> None:
     assert "25 namespaces with limits" in page
     assert "25 amounts of unused capacity are held" in page
     assert page.count("<li>and 5 more</li>") == 2
-    for path, count in re.findall(r'href="\./(gangs\?queue=[^"]+stands=\w+)"><b>(\d+)</b>', page):
+    for path, count in re.findall(r'href="\./(gangs\?queue=[^"]+status=\w+)"><b>(\d+)</b>', page):
         listed = reader.page(f"/{html.unescape(path)}")
         assert len(re.findall(r'<a class="name"', listed)) == int(count), path
     assert "<b>2</b> invalid" in page

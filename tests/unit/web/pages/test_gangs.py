@@ -47,8 +47,8 @@ def busy(reader: DashboardReader) -> DashboardReader:
     ("query", "names"),
     [
         ("", ["bad", "old", "new", "run"]),
-        ("?stands=waiting", ["old", "new"]),
-        ("?stands=nonsense", ["bad", "old", "new", "run"]),
+        ("?status=waiting", ["old", "new"]),
+        ("?status=nonsense", ["bad", "old", "new", "run"]),
         ("?queue=right", ["old"]),
         ("?queue=nowhere", []),
         ("?namespace=a&find=NE", ["new"]),
@@ -58,7 +58,7 @@ def busy(reader: DashboardReader) -> DashboardReader:
         ("?sort=gang", ["bad", "new", "old", "run"]),
         ("?sort=-gang", ["run", "old", "new", "bad"]),
         ("?sort=age", ["old", "new", "bad", "run"]),
-        ("?sort=members&stands=waiting", ["new", "old"]),
+        ("?sort=members&status=waiting", ["new", "old"]),
         ("?sort=nonsense", ["bad", "old", "new", "run"]),
         ("?page=0", ["bad", "old", "new", "run"]),
         ("?page=99", ["bad", "old", "new", "run"]),
@@ -94,7 +94,7 @@ def test_links_keep_the_filters_and_a_second_click_reverses_the_order(
     page = busy.page("/gangs?queue=left&sort=gang")
 
     assert 'href="?queue=left&amp;sort=-gang"' in page
-    assert 'href="?queue=left&amp;sort=gang&amp;stands=waiting"' in page
+    assert 'href="?queue=left&amp;sort=gang&amp;status=waiting"' in page
     assert '<option value="left" selected>' in page
     assert 'aria-sort="ascending"' in page
 
