@@ -48,7 +48,7 @@ node-reserved-twice  reservations/capacity.py  test_planning_loop.py
 
 starving-gang-loses-its-room  reservations/capacity.py  reservations/test_arrivals.py
     A new pod may use the capacity that is kept for a gang that waits too long.
--   reserved.amount(each) + backfill.amount(each)
+-   reserved.amount(each) + starving.amount(each)
 +   reserved.amount(each)
 
 terminating-pod-takes-no-room  cache/pods.py  cache/test_cluster.py

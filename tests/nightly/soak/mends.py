@@ -155,7 +155,7 @@ def _quota_without_guarantee(usual: Callable[..., None]) -> Callable[..., None]:
 
 def _stands_whatever_the_queue_has(usual: Callable[..., bool]) -> Callable[..., bool]:
     def stands(self: PlanApplier, snapshot: Any, part: Any) -> bool:
-        with patch.object(QueueAllowance, "objection", lambda self, queue, namespace, needs: None):
+        with patch.object(QueueAllowance, "problem_of", lambda self, queue, namespace, needs: None):
             return usual(self, snapshot, part)
 
     return stands
@@ -167,8 +167,8 @@ def _may_start_while_nothing_is_used_up(usual: Callable[..., bool]) -> Callable[
         spent, quota = self._spent.get(queue, NOTHING), self._quotas.get(queue)
         if left is not None and any(left[name] <= spent.amount(name) for name in left):
             return False
-        if quota is not None and any(quota.held.get(each, 0) >= quota.most[each]
-                                     for each in quota.most):  # fmt: skip
+        if quota is not None and any(quota.held.get(each, 0) >= quota.ceiling[each]
+                                     for each in quota.ceiling):  # fmt: skip
             return False
         return usual(self, queue, namespace, needs)
 

@@ -54,13 +54,13 @@ def test_after_a_week_nothing_more_is_kept_than_after_a_day(week: Week) -> None:
 
 
 def test_gangs_run_in_that_week(week: Week, monkeypatch: pytest.MonkeyPatch) -> None:
-    words, tell = set[str](), GangHistory.tell
+    words, tell = set[str](), GangHistory.add_entry
 
     def record(self: GangHistory, key: GangKey, at: float, *line: Any) -> None:
         words.add(line[1])
         tell(self, key, at, *line)
 
-    monkeypatch.setattr(GangHistory, "tell", record)
+    monkeypatch.setattr(GangHistory, "add_entry", record)
     week.days(1)
 
     assert "Running" in words
@@ -89,7 +89,7 @@ def counts_every_node_for_ever(monkeypatch: pytest.MonkeyPatch) -> str:
         self.versions[node] = next(self._version_numbers)
 
     monkeypatch.setattr(Cluster, "_usage_changed", changed)
-    return "Cluster.versions"
+    return "NodeCapacity._versions"
 
 
 def hides_it_in_a_closure(monkeypatch: pytest.MonkeyPatch) -> str:
