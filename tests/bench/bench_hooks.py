@@ -272,7 +272,7 @@ def hold(held: ExitStack, served: Serving, size: Size, wanted: int) -> int:
         count += 1
         if count == wanted:
             break
-    return served.extender.held
+    return served.extender.waiting_binds
 
 
 def cycles(extender: Extender) -> tuple[float, float]:

@@ -1,5 +1,4 @@
-"""A real control plane as plain processes on loopback, and the tests that need one.
+"""Tests on a real control plane, which runs as plain processes on loopback.
 
-`python -m tests.cluster build` makes the binaries ahead of time, `python -m tests.cluster up`
-runs a cluster to play with.
+`python -m tests.cluster build` builds the binaries, `python -m tests.cluster up` runs a cluster.
 """

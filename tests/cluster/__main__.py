@@ -1,4 +1,4 @@
-"""`python -m tests.cluster`: build the control plane, or run one to play with."""
+"""`python -m tests.cluster`: build the control plane, or run one."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ def arguments() -> argparse.ArgumentParser:
     """Return the parser of the command line."""
     parser = argparse.ArgumentParser(prog="python -m tests.cluster", description=__doc__)
     commands = parser.add_subparsers(dest="command", required=True)
-    build = commands.add_parser("build", help="build what the tests need, ahead of time")
+    build = commands.add_parser("build", help="build the binaries that the tests need")
     build.add_argument("names", nargs="*", help="only these binaries")
-    build.add_argument("--landing", action="store_true", help="only those of a landing")
+    build.add_argument("--landing", action="store_true", help="only those that `make e2e` needs")
     up = commands.add_parser("up", help="run a cluster with the extender until Ctrl-C")
-    up.add_argument("--nodes", type=int, default=5, help="how many nodes of 4 cpu and 16Gi")
+    up.add_argument("--nodes", type=int, default=5, help="number of nodes of 4 cpu and 16Gi")
     return parser
 
 
@@ -39,7 +39,7 @@ def main() -> int:
             for path in ensure(*names).values():
                 print(path)
             return 0
-        return play(wanted.nodes)
+        return run(wanted.nodes)
     except (ControlPlaneUnavailable, NeverReady) as why:
         print(f"no control plane: {why}", file=sys.stderr)
         return 1
@@ -47,8 +47,8 @@ def main() -> int:
         return 0 if wanted.command == "up" else 1
 
 
-def play(node_count: int) -> int:
-    """Run everything until somebody ends it, or something ends by itself."""
+def run(node_count: int) -> int:
+    """Run the cluster until Ctrl-C, or until one of its programs ends."""
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     ensure(*LANDING, "kube-controller-manager")
     with ExitStack() as running:
@@ -66,7 +66,7 @@ def play(node_count: int) -> int:
             time.sleep(0.5)
         for program in plane.programs:
             if not program.is_running:
-                print(f"{program.name} has ended:\n{program.last_words()}", file=sys.stderr)
+                print(f"{program.name} has ended:\n{program.log_tail()}", file=sys.stderr)
     return 1
 
 

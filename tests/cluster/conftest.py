@@ -1,4 +1,4 @@
-"""Tests on a real control plane; what they share is in fixtures.py."""
+"""Fixtures of the tests on a real control plane; see fixtures.py."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""A whole control plane: etcd, kube-apiserver and kwok on loopback, with real TLS and RBAC.
+"""A control plane: etcd, kube-apiserver and kwok on loopback, with real TLS and RBAC.
 
-Only kubelets and container runtimes are missing; kwok stands in for them. kube-scheduler, the
-extender and kube-controller-manager are started on top by whoever needs them.
+kwok simulates kubelets and container runtimes. Tests start kube-scheduler, the extender and
+kube-controller-manager as they need them.
 """
 
 from __future__ import annotations
@@ -37,13 +37,20 @@ from .components import (
 from .extender_process import REPOSITORY, Extender
 from .observer import BindObserver
 from .processes import Program
-from .users import EXTENDER_NAMESPACE, everyone, write_kubeconfig, write_tokens
+from .users import EXTENDER_NAMESPACE, all_users, write_kubeconfig, write_tokens
 from .waiting import wait_for
 
 MANIFESTS = REPOSITORY / "manifests"
 OVERLAYS = sorted(path.parent for path in MANIFESTS.glob("overlays/*/kustomization.yaml"))
 SECOND_SCHEDULER = MANIFESTS / "overlays" / "second-scheduler"
-RIGHTS = ("Namespace", "ServiceAccount", "Role", "RoleBinding", "ClusterRole", "ClusterRoleBinding")
+RBAC_KINDS = (
+    "Namespace",
+    "ServiceAccount",
+    "Role",
+    "RoleBinding",
+    "ClusterRole",
+    "ClusterRoleBinding",
+)
 
 PLAIN_SCHEDULER = """\
 apiVersion: kubescheduler.config.k8s.io/v1
@@ -55,17 +62,17 @@ leaderElection: {{leaderElect: false}}
 AnyProgram = TypeVar("AnyProgram", bound=Program)
 
 
-#: The matrix of minors asks for other minors, as kube-scheduler@1.30.
+#: The compatibility matrix sets other minors, as kube-scheduler@1.30.
 SCHEDULER = os.environ.get("TEST_KUBE_SCHEDULER", "kube-scheduler")
-#: What docs/compatibility.md asks of whoever runs a minor that needs it.
+#: Flags that a minor needs by docs/compatibility.md.
 SCHEDULER_FLAGS = {"kube-scheduler@1.32": ["--feature-gates=SchedulerQueueingHints=false"]}
 API_SERVER = os.environ.get("TEST_KUBE_APISERVER", "kube-apiserver")
 
 
 class ControlPlane:
-    """One cluster in a folder of its own, from entering the block to leaving it; its logs stay."""
+    """One cluster in its own folder, for a `with` block; its logs stay."""
 
-    #: All of this process, also those that have ended: a failed test shows their logs.
+    #: All control planes of this process, ended ones too: a failed test shows their logs.
     started: ClassVar[list[ControlPlane]] = []
 
     api: Api  # as the administrator
@@ -84,14 +91,14 @@ class ControlPlane:
     ) -> None:
         self.folder = folder
         self.logs = folder / "logs"
-        # All that ever ran here, also what has ended: the logs are wanted when a test has failed.
+        # All programs, ended ones too: a failed test shows their logs.
         self.programs: list[Program] = []
         self._runs_kwok = kwok
         self._audits = audit
         self._audits_reads = audit_reads
-        # Whether pods get the credentials of their accounts, which kube-controller-manager makes.
+        # Whether pods get service accounts, which kube-controller-manager creates.
         self._has_service_accounts = service_accounts
-        self._users = everyone()
+        self._users = all_users()
         self._apis: list[Api] = []
 
     def __enter__(self) -> Self:
@@ -145,7 +152,7 @@ class ControlPlane:
         return program
 
     def stop(self) -> None:
-        """End everything in the reverse order of its start; only the logs stay."""
+        """Stop all programs in the reverse order of their start; only the logs stay."""
         for program in reversed(self.programs):
             program.terminate()
         for api in self._apis:
@@ -153,39 +160,41 @@ class ControlPlane:
         shutil.rmtree(self.folder / "etcd", ignore_errors=True)
 
     def kubeconfig(self, role: str = "admin") -> Path:
-        """The kubeconfig of admin, extender, scheduler, controller-manager or kwok."""
+        """Return the kubeconfig of admin, extender, scheduler, controller-manager or kwok."""
         return self.folder / f"{role}.kubeconfig"
 
     def api_as(self, role: str) -> Api:
-        """A client with the rights of that role."""
+        """Return a client with the permissions of that role."""
         api = Api(self.apiserver.url, self._users[role].token, self.apiserver.certificate)
         self._apis.append(api)
         return api
 
     def kubectl(self, *arguments: str | Path, stdin: str = "") -> str:
-        """Run the real kubectl as the administrator; gives its output."""
+        """Run kubectl as the administrator; return its output."""
         kubectl = ensure("kubectl")["kubectl"]
         command = [kubectl, f"--kubeconfig={self.kubeconfig()}", *arguments]
-        # Its discovery cache would otherwise land in the home directory, one for every port.
+        # Its discovery cache is in the home directory by default, one for every port.
         cache = f"--cache-dir={self.folder / 'kubectl-cache'}"
         ran = subprocess.run([*command, cache], input=stdin, capture_output=True, text=True)
         assert ran.returncode == 0, f"kubectl {' '.join(map(str, arguments))}: {ran.stderr}"
         return ran.stdout
 
     def install(self) -> None:
-        """Apply our CRDs, and of the base manifests what gives the extender its rights."""
+        """Apply the CRDs, and the namespace and RBAC objects of the base manifests."""
         if crds := _manifests(MANIFESTS / "crds"):
             self.kubectl("apply", *(f"--filename={path}" for path in crds))
             self.wait_until_established("crd", "--all")
             self._wait_until_custom_resources_are_served()
-        rights = [thing for thing in self.rendered(MANIFESTS / "base") if thing["kind"] in RIGHTS]
+        rights = [
+            thing for thing in self.rendered(MANIFESTS / "base") if thing["kind"] in RBAC_KINDS
+        ]
         home = {"kind": "Namespace", "apiVersion": "v1", "metadata": {"name": EXTENDER_NAMESPACE}}
         namespaces = [thing for thing in rights if thing["kind"] == "Namespace"] or [home]
         rest = [thing for thing in rights if thing["kind"] != "Namespace"]
         self.kubectl("apply", "--filename=-", stdin=yaml.safe_dump_all([*namespaces, *rest]))
 
     def wait_until_established(self, *kinds: str) -> None:
-        """Wait for custom kinds; of one that has no status at all yet kubectl only complains."""
+        """Wait for CRDs; kubectl fails for one that has no status yet, so it is retried."""
 
         def is_established() -> str:
             return self.kubectl("wait", "--for=condition=Established", *kinds, "--timeout=30s")
@@ -193,7 +202,7 @@ class ControlPlane:
         wait_for(is_established, 60, "custom kinds are established", every_s=0.2)
 
     def _wait_until_custom_resources_are_served(self) -> None:
-        # For a moment after it is established, a custom resource answers "too many requests".
+        # For a moment after a CRD is established, its API answers "too many requests".
         for crd in self.api.list("customresourcedefinitions.apiextensions.k8s.io/v1"):
             about = crd["spec"]
             for version in about["versions"]:
@@ -201,7 +210,7 @@ class ControlPlane:
                 wait_for(partial(self.api.listing, resource), 10, f"{resource} is served")
 
     def scheduler(self, config: str | Path | None = None, *, binary: str = SCHEDULER) -> Scheduler:
-        """A kube-scheduler for a `with` block; *config* is the text or the file, None is stock."""
+        """Return a kube-scheduler for a `with` block; *config* is a text or a file."""
         name = self._name_for("kube-scheduler")
         if not isinstance(config, Path):
             text = config or PLAIN_SCHEDULER.format(kubeconfig=self.kubeconfig("scheduler"))
@@ -218,7 +227,7 @@ class ControlPlane:
         return scheduler
 
     def controllers(self) -> ControllerManager:
-        """A kube-controller-manager for a `with` block."""
+        """Return a kube-controller-manager for a `with` block."""
         manager = ControllerManager(
             ensure("kube-controller-manager")["kube-controller-manager"],
             self.logs,
@@ -230,7 +239,7 @@ class ControlPlane:
         return manager
 
     def volcano_controllers(self) -> VolcanoControllers:
-        """Volcano's controllers for a `with` block, with the rights of kube-controller-manager."""
+        """Return Volcano's controllers for a `with` block; they act as administrators."""
         kubeconfig = self.kubeconfig("controller-manager")
         binary = ensure("controller-manager")["controller-manager"]
         manager = VolcanoControllers(binary, self.logs, kubeconfig=kubeconfig)
@@ -238,7 +247,7 @@ class ControlPlane:
         return manager
 
     def extender(self, *arguments: str, environment: Mapping[str, str] | None = None) -> Extender:
-        """An extender for a `with` block; *arguments* go to `serve`."""
+        """Return an extender for a `with` block; *arguments* go to `serve`."""
         extender = Extender(
             self._name_for("gang-extender"),
             self.logs,
@@ -250,14 +259,14 @@ class ControlPlane:
         return extender
 
     def scheduler_config(self, extender: Extender, *arguments: str) -> str:
-        """The KubeSchedulerConfiguration that our command line prints for this extender."""
+        """Return what `gang-extender scheduler-config` prints for this extender."""
         words = [f"--url={extender.url}", f"--kubeconfig={self.kubeconfig('scheduler')}"]
         ran = CliRunner().invoke(main, ["scheduler-config", *words, *arguments])
         assert ran.exit_code == 0, f"gang-extender scheduler-config: {ran.output}"
         return ran.stdout
 
     def binds(self, namespace: str | None = None) -> BindObserver:
-        """An outside observer of binds for a `with` block."""
+        """Return an external observer of binds for a `with` block."""
         return BindObserver(self.api, namespace)
 
     def wait_until_nodes_are_ready(self, names: list[str], seconds: float = 20) -> None:
@@ -268,11 +277,11 @@ class ControlPlane:
         wait_for(lambda: not unready(), seconds, "all nodes Ready", seeing=unready)
 
     def writes(self, role: str) -> list[Object]:
-        """The audit events of all that one user wrote so far."""
+        """Return the audit events of all writes of one user so far."""
         return [e for e in self.audited(self._users[role].name) if e["verb"] in WRITES]
 
     def writes_about(self, namespace: str, *queues: str) -> Counter[str]:
-        """Count what the extender wrote in a namespace and on queues, by resource."""
+        """Count the extender's writes in a namespace and to queues, by resource."""
         return Counter(
             "/".join(filter(None, (about["resource"], about.get("subresource"))))
             for about in (request["objectRef"] for request in self.writes("extender"))
@@ -280,22 +289,22 @@ class ControlPlane:
         )
 
     def rendered(self, overlay: Path) -> list[Object]:
-        """What kustomize makes of an overlay; it moves and renames more than one asks it to."""
+        """Return the objects that kustomize renders for an overlay."""
         return [thing for thing in yaml.safe_load_all(self.kubectl("kustomize", overlay)) if thing]
 
     def audited(self, user: str) -> list[Object]:
-        """The audit events of one user so far: of writes, and of reads where they are audited."""
-        # A request that was refused before anybody knew who asked has a user without a name.
+        """Return the audit events of one user: writes, and reads where they are audited."""
+        # A request that was refused before it was authenticated has a user without a name.
         return [e for e in self.audit_events() if e["user"].get("username") == user]
 
     def audit_events(self) -> list[Object]:
-        """All audit events so far."""
-        assert self.apiserver.audit_log is not None, "this control plane was started unaudited"
+        """Return all audit events so far."""
+        assert self.apiserver.audit_log is not None, "this control plane has no audit log"
         with self.apiserver.audit_log.open() as lines:
             return [json.loads(line) for line in lines if line.endswith("\n")]
 
     def _name_for(self, program: str) -> str:
-        """The same name the first time, then with a number: each has a log file of its own."""
+        """Return *program*, with a number from the second on: each has its own log file."""
         earlier = sum(p.name.startswith(program) for p in self.programs)
         return f"{program}-{earlier + 1}" if earlier else program
 

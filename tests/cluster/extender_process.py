@@ -1,4 +1,4 @@
-"""The extender as it runs in production: a process of its own, with its own service account."""
+"""The extender as its own process with its own service account, as in production."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from .waiting import wait_for
 
 REPOSITORY = Path(__file__).parents[2]
 
-#: How long its pages are waited for. Three control planes share the machine of the tests, whose
-#: own host may take it away for seconds; whoever promises an answer sooner is tested for it.
-PATIENCE_S = 30.0
-#: What each of its workers writes first.
-_BEGINS = b'"extender starts"'
+#: Timeout for its pages. Several control planes share the machine, and its host may take the
+#: processors for seconds; tests of response times have limits of their own.
+PAGE_TIMEOUT_S = 30.0
+#: The first log line of each worker process.
+_FIRST_LINE = b'"extender starts"'
 
 
 class Extender(Program):
@@ -40,17 +40,17 @@ class Extender(Program):
         super().__init__(name, logs, {"PYTHONPATH": str(REPOSITORY), **(environment or {})})
         self._kubeconfig = kubeconfig
         self._arguments = arguments
-        #: Where in the log each of our starts begins.
+        #: The size of the log at each start.
         self._starts_at: list[int] = []
 
     @property
     def url(self) -> str:
-        """Where kube-scheduler asks."""
+        """Return the URL of the hooks."""
         return f"{self._scheme('--tls-cert-file=')}://127.0.0.1:{self.ports[0]}"
 
     @property
     def ops_url(self) -> str:
-        """Where people and probes ask."""
+        """Return the URL of the operations port."""
         return f"{self._scheme('--ops-tls-cert-file=')}://127.0.0.1:{self.ports[1]}"
 
     def _scheme(self, flag: str) -> str:
@@ -67,39 +67,39 @@ class Extender(Program):
         ]
 
     @property
-    def fell(self) -> bool:
-        """Whether it has ended though nobody ended it: whom we end we forget."""
+    def has_crashed(self) -> bool:
+        """Return whether it has ended without being stopped by the test."""
         return self._process is not None and self._process.poll() is not None
 
     @property
-    def restarted(self) -> int:
-        """How often its arbiter began a worker in place of one that had ended by itself."""
+    def worker_restarts(self) -> int:
+        """Return how often the master process has replaced a worker."""
         log = self.log_file.read_bytes() if self.log_file.exists() else b""
         parts = (log[start:end] for start, end in pairwise([*self._starts_at, len(log)]))
-        return sum(max(0, part.count(_BEGINS) - 1) for part in parts)
+        return sum(max(0, part.count(_FIRST_LINE) - 1) for part in parts)
 
-    def ask(self, path: str, patience_s: float = PATIENCE_S) -> tuple[int, str]:
-        """Give status and text of a page of its operations port."""
-        with urllib3.PoolManager(retries=False, timeout=patience_s) as http:
+    def get(self, path: str, timeout_s: float = PAGE_TIMEOUT_S) -> tuple[int, str]:
+        """Return status and text of a page of the operations port."""
+        with urllib3.PoolManager(retries=False, timeout=timeout_s) as http:
             answer = http.request("GET", f"{self.ops_url}{path}")
         return answer.status, answer.data.decode()
 
     def page(self, path: str) -> str:
-        """What its operations port says, whatever the status."""
-        return self.ask(path)[1]
+        """Return the text of a page, whatever the status."""
+        return self.get(path)[1]
 
     def metrics(self) -> str:
-        """Give all its metrics, as soon as it has no more to do with other pages."""
+        """Return all metrics, as soon as other pages leave time for them."""
 
         def read() -> str:
-            status, text = self.ask("/metrics")
+            status, text = self.get("/metrics")
             return text if status == 200 else ""
 
-        return wait_for(read, PATIENCE_S, "the extender tells its metrics", every_s=0.2)
+        return wait_for(read, PAGE_TIMEOUT_S, "the extender serves its metrics", every_s=0.2)
 
     def metric(self, name: str, **labels: str) -> float:
-        """Give a sample of its metrics, zero while there is none."""
-        # Asked again and again, and there are thousands of other lines.
+        """Return a sample of its metrics, zero if there is none."""
+        # Parsing all lines is slow: there are thousands, and tests poll.
         lines = [line for line in self.metrics().splitlines(True) if line.startswith(name)]
         return sum(
             sample.value
@@ -109,8 +109,8 @@ class Extender(Program):
         )
 
     @property
-    def held(self) -> int:
-        """Count the bind calls that wait at the barrier."""
+    def waiting_binds(self) -> int:
+        """Return the number of bind calls that wait for their gang."""
         return int(self.metric("gang_extender_waiting_binds"))
 
     def is_ready(self) -> bool:

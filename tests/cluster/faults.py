@@ -1,4 +1,4 @@
-"""What can go wrong with a call, which calls there are, and a script of both."""
+"""The faults that a proxy can inject, the call sites, and scripts of both."""
 
 from __future__ import annotations
 
@@ -12,27 +12,27 @@ from enum import StrEnum
 
 
 class Fault(StrEnum):
-    """One thing that goes wrong, at one call."""
+    """What goes wrong at one call."""
 
-    #: SIGKILL of our process: the call was never sent, or its answer never came.
+    #: SIGKILL of the extender: before the call is sent, or before its response arrives.
     KILL_BEFORE = "kill-before"
     KILL_AFTER = "kill-after"
     CONFLICT = "409"
     MISSING = "404"
-    LOADED = "429"
-    BROKEN = "500"
-    AWAY = "503"
-    #: For good, as an admission webhook refuses: only for faults that stand.
+    TOO_MANY = "429"
+    INTERNAL = "500"
+    UNAVAILABLE = "503"
+    #: Permanent, as an admission webhook denies it: only for standing faults.
     REFUSED = "422"
-    #: Nothing is sent on and nothing comes back, until whoever asked hangs up.
+    #: Nothing is forwarded and nothing comes back, until the caller closes the connection.
     TIMEOUT = "timeout"
     RESET = "reset"
     SLOW = "slow"
-    #: It has happened, and nobody is told.
+    #: The call is executed, but the response is lost.
     LOST = "answer-lost"
-    # Of what a watch tells:
-    TWICE = "duplicated"
-    SWAPPED = "reordered"
+    # Of watch events:
+    DUPLICATED = "duplicated"
+    REORDERED = "reordered"
     SILENT = "silent"
     CUT = "cut"
 
@@ -41,26 +41,34 @@ KILLS = frozenset({Fault.KILL_BEFORE, Fault.KILL_AFTER})
 STATUSES = {
     Fault.CONFLICT: (409, "Conflict"),
     Fault.MISSING: (404, "NotFound"),
-    Fault.LOADED: (429, "TooManyRequests"),
-    Fault.BROKEN: (500, "InternalError"),
-    Fault.AWAY: (503, "ServiceUnavailable"),
+    Fault.TOO_MANY: (429, "TooManyRequests"),
+    Fault.INTERNAL: (500, "InternalError"),
+    Fault.UNAVAILABLE: (503, "ServiceUnavailable"),
     Fault.REFUSED: (422, "Invalid"),
 }
-_ANY_CALL = (*KILLS, Fault.BROKEN, Fault.AWAY, Fault.TIMEOUT, Fault.RESET, Fault.SLOW, Fault.LOST)
-_ANY_ASKED = (*_ANY_CALL, Fault.CONFLICT, Fault.MISSING, Fault.LOADED)
-_HEARD = (Fault.TWICE, Fault.SWAPPED, Fault.SILENT, Fault.CUT, *KILLS)
+_ANY_CALL = (
+    *KILLS,
+    Fault.INTERNAL,
+    Fault.UNAVAILABLE,
+    Fault.TIMEOUT,
+    Fault.RESET,
+    Fault.SLOW,
+    Fault.LOST,
+)
+_API_CALL = (*_ANY_CALL, Fault.CONFLICT, Fault.MISSING, Fault.TOO_MANY)
+_WATCH_EVENT = (Fault.DUPLICATED, Fault.REORDERED, Fault.SILENT, Fault.CUT, *KILLS)
 
 HOOKS = ("filter", "prioritize", "preempt", "bind")
 
 
 def faults_of(site: str) -> tuple[Fault, ...]:
-    """Give what can go wrong at *site*, always in the same order."""
+    """Return the faults that are possible at *site*, in a fixed order."""
     if site.startswith("hook-"):
         possible = frozenset(_ANY_CALL)
-    elif site.startswith("heard-"):
-        possible = frozenset(_HEARD)
+    elif site.startswith("event-"):
+        possible = frozenset(_WATCH_EVENT)
     else:
-        possible = frozenset(_ANY_ASKED)
+        possible = frozenset(_API_CALL)
     return tuple(each for each in Fault if each in possible)
 
 
@@ -81,10 +89,10 @@ _NAMED = {
 
 
 def site_of(method: str, path: str, query: Mapping[str, str]) -> str:
-    """Name a call to the API server by what it is for."""
+    """Return the name of the call site of an API request."""
     parts = path.strip("/").split("/")
     if parts[0] not in ("api", "apis"):
-        return "pulse"
+        return "health-probe"
     about = parts[3:] if parts[0] == "apis" else parts[2:]
     if about[:1] == ["namespaces"] and len(about) > 2:
         about = about[2:]
@@ -94,12 +102,12 @@ def site_of(method: str, path: str, query: Mapping[str, str]) -> str:
     if method == "GET" and len(about) == 1:
         if "watch" in query and "sendInitialEvents" not in query:
             return f"watch-{resource}"
-        return f"list-{resource}" if "fieldSelector" not in query else f"look-{resource}"
-    return f"look-{resource}" if method == "GET" else f"{method.lower()}-{resource}"
+        return f"list-{resource}" if "fieldSelector" not in query else f"get-{resource}"
+    return f"get-{resource}" if method == "GET" else f"{method.lower()}-{resource}"
 
 
 def hook_site(path: str) -> str:
-    """Name a call of kube-scheduler's."""
+    """Return the name of the call site of a hook call."""
     verb = path.rpartition("/")[2]
     return f"hook-{verb}" if verb in HOOKS else "hook-other"
 
@@ -108,14 +116,14 @@ _POD = re.compile(r"/pods/([^/]+)")
 
 
 def pod_in(path: str) -> str:
-    """Name the pod that a call is about; empty when it is about none."""
+    """Return the name of the pod in *path*, or an empty string."""
     found = _POD.search(path)
     return found.group(1) if found else ""
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class Point:
-    """One fault at the so-and-so-manieth call of a site."""
+class FaultPoint:
+    """One fault at the n-th call of a site."""
 
     site: str
     occurrence: int
@@ -127,7 +135,7 @@ class Point:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One call as it passed; *status* 0 when no answer was given back."""
+    """One finished call; *status* is 0 if no response was delivered."""
 
     site: str
     occurrence: int
@@ -139,14 +147,14 @@ class Call:
 
 
 class Script:
-    """Counts the calls of every site, and says what is to happen to each.
+    """Counts the calls of every site, and decides which fault each gets.
 
-    *standing* faults hold for every call of a site about one pod, and count as no point.
+    A *standing* fault applies to every call of a site about one pod, and is not a point.
     """
 
     def __init__(
         self,
-        points: Iterable[Point] = (),
+        points: Iterable[FaultPoint] = (),
         *,
         standing: Mapping[tuple[str, str], Fault] | None = None,
     ) -> None:
@@ -154,42 +162,42 @@ class Script:
         self._standing = dict(standing or {})
         self._lock = threading.Lock()
         self._seen: Counter[str] = Counter()
-        #: The points that were come to, in order.
-        self.met: list[Point] = []
+        #: The points that were reached, in order.
+        self.reached: list[FaultPoint] = []
         self.calls: list[Call] = []
 
     def take(self, site: str, about: str = "") -> tuple[int, Fault | None]:
-        """Count one call and say what is to happen to it."""
+        """Count one call; return its number and its fault."""
         with self._lock:
             self._seen[site] += 1
             occurrence = self._seen[site]
             fault = self._faults.get((site, occurrence))
             if fault is not None:
-                self.met.append(Point(site, occurrence, fault))
+                self.reached.append(FaultPoint(site, occurrence, fault))
                 return occurrence, fault
             return occurrence, self._standing.get((site, about))
 
-    def stand(self, site: str, about: str, fault: Fault | None) -> None:
-        """Begin a standing fault, or with None end it."""
+    def set_standing(self, site: str, about: str, fault: Fault | None) -> None:
+        """Set a standing fault, or remove it with None."""
         with self._lock:
             if fault is None:
                 self._standing.pop((site, about), None)
             else:
                 self._standing[site, about] = fault
 
-    def note(self, call: Call) -> None:
-        """Keep a call in the record."""
+    def record(self, call: Call) -> None:
+        """Record a call."""
         with self._lock:
             self.calls.append(call)
 
     def counts(self) -> dict[str, int]:
-        """Count the calls of each site so far."""
+        """Return the number of calls of each site so far."""
         with self._lock:
             return dict(self._seen)
 
 
-def written(fault: Fault) -> bytes:
-    """Write the answer of an API server, or of one of our hooks, that fails in this way."""
+def error_response(fault: Fault) -> bytes:
+    """Return the HTTP response for *fault*."""
     status, reason = STATUSES[fault]
     body = json.dumps(
         {
@@ -202,7 +210,7 @@ def written(fault: Fault) -> bytes:
             "code": status,
         }
     ).encode()
-    again = b"retry-after: 1\r\n" if fault is Fault.LOADED else b""
+    again = b"retry-after: 1\r\n" if fault is Fault.TOO_MANY else b""
     return b"HTTP/1.1 %d %b\r\ncontent-type: application/json\r\n%bcontent-length: %d\r\n\r\n%b" % (
         status,
         reason.encode(),

@@ -1,19 +1,19 @@
-"""One control plane for the whole test session, and a clean corner of it for every test.
+"""Fixtures: one control plane for the test session, and a namespace of it for every test.
 
-A plugin for the tests in this folder and in `tests/nightly`: their conftest.py brings it in.
+A plugin for the tests in this folder and in `tests/nightly`; their conftest.py imports it.
 
 | fixture | scope | gives |
 |---|---|---|
-| `plane` | session | the shared `ControlPlane`, our CRDs and RBAC installed |
-| `api` | session | the administrator's client of it |
-| `gang_scheduler` | session | extender and kube-scheduler running on it |
-| `controllers` | test | kube-controller-manager running on it |
+| `plane` | session | the shared `ControlPlane`, with CRDs and RBAC |
+| `api` | session | its client as the administrator |
+| `gang_scheduler` | session | its extender and kube-scheduler |
+| `controllers` | test | its kube-controller-manager |
 | `namespace` | test | the name of a fresh namespace |
-| `tenant` | test | `tenant("a", annotations)`: the name of a further one, with a policy on it |
-| `nodes` | test | `nodes(3, cpu="4")`: nodes of the test's own, with the selector for its pods |
+| `tenant` | test | `tenant("a", annotations)`: the name of another one, with a policy |
+| `nodes` | test | `nodes(3, cpu="4")`: nodes for this test, with a selector for its pods |
 | `create` | test | `create(object, …)`: like `api.create`, deleted afterwards |
-| `lab` | module | a control plane to break, without kwok and audit log |
-| `new_plane` | test | `new_plane(audit=True)`: a control plane to break |
+| `lab` | module | a control plane for one module, without kwok and audit log |
+| `new_plane` | test | `new_plane(audit=True)`: a control plane for one test |
 """
 
 from __future__ import annotations
@@ -31,20 +31,19 @@ import pytest
 from tests import objects
 
 from .api import Api, ApiError, Object, resource_of
-from .binaries import demand
-from .calm import MUCH, taken_by_the_host
+from .binaries import require
 from .components import ControllerManager
 from .control_plane import API_SERVER, SCHEDULER, ControlPlane
-from .stage import POOL, GangScheduler, Pool
+from .steal_time import DISTURBED, steal_time
+from .train_gang import POOL, GangScheduler, Pool
 
 HERE = Path(__file__).parent
 NIGHTLY = HERE.parent / "nightly"
 LIMIT_S, NIGHTLY_LIMIT_S = 180, 900
-#: Their tests time real programs, so a machine without processors fails them: they are run again,
-#: once, where the host took more than a tenth of all processors. What chaos and the walk over crash
-#: points find (`nightly/judges`) is judged by rules that say themselves what time excuses.
+#: Tests that time real programs. They run again, once, if the host took more than a tenth of all
+#: processors. The rules of `nightly/judges` consider time themselves.
 TIMED = (HERE, NIGHTLY / "cluster", NIGHTLY / "browser")
-LEFT_BEHIND = ("jobs.batch/v1", objects.POD_GROUPS, "poddisruptionbudgets.policy/v1", "pods")
+LEFTOVERS = ("jobs.batch/v1", objects.POD_GROUPS, "poddisruptionbudgets.policy/v1", "pods")
 
 _TAKEN = "taken by the host"
 _begins = pytest.StashKey[tuple[int, int]]()
@@ -53,7 +52,7 @@ _log_starts = pytest.StashKey[dict[Path, int]]()
 
 @pytest.fixture(scope="session")
 def control_plane_binaries() -> None:
-    demand("etcd", API_SERVER, "kwok", "kubectl", SCHEDULER)
+    require("etcd", API_SERVER, "kwok", "kubectl", SCHEDULER)
 
 
 @pytest.fixture(scope="session")
@@ -81,17 +80,17 @@ def gang_scheduler(plane: ControlPlane) -> Iterator[GangScheduler]:
 
 @pytest.fixture(scope="session")
 def controllers_binary() -> None:
-    demand("kube-controller-manager")
+    require("kube-controller-manager")
 
 
 @pytest.fixture(scope="session")
 def volcano_binary() -> None:
-    demand("controller-manager")
+    require("controller-manager")
 
 
 @pytest.fixture
 def controllers(plane: ControlPlane, controllers_binary: None) -> Iterator[ControllerManager]:
-    # For one test only: it would overwrite what others write into the status of budgets.
+    # For one test only: it overwrites the status of budgets that other tests write.
     with plane.controllers() as manager:
         yield manager
 
@@ -101,7 +100,7 @@ def namespace(api: Api, request: pytest.FixtureRequest) -> Iterator[str]:
     name = _unique_name(request)
     api.create(objects.namespace(name))
     yield name
-    _let_go(api, name)
+    _delete_namespace(api, name)
 
 
 @pytest.fixture
@@ -115,14 +114,14 @@ def tenant(api: Api, namespace: str) -> Iterator[Callable[..., str]]:
 
     yield make
     for name in made:
-        _let_go(api, name)
+        _delete_namespace(api, name)
 
 
-def _let_go(api: Api, namespace: str) -> None:
-    for resource in LEFT_BEHIND:
+def _delete_namespace(api: Api, namespace: str) -> None:
+    for resource in LEFTOVERS:
         api.delete_all(resource, namespace, grace_seconds=0)
     api.delete("namespaces", namespace)
-    # Without kube-controller-manager nobody else lets it go; with it, it may be gone already.
+    # Only kube-controller-manager finalizes namespaces; if it runs, the namespace may be gone.
     released = {**objects.namespace(namespace), "spec": {"finalizers": []}}
     with suppress(ApiError):
         api.request("PUT", f"/api/v1/namespaces/{namespace}/finalize", released)
@@ -136,11 +135,14 @@ def nodes(
     selector = {POOL: pool}
     made: list[str] = []
 
-    def make(count: int = 1, *, labels: dict[str, str] | None = None, **room: Any) -> Pool:
+    def make(count: int = 1, *, labels: dict[str, str] | None = None, **capacity: Any) -> Pool:
         names = [f"{pool}-{len(made) + index}" for index in range(count)]
         made.extend(names)
         api.create(
-            *(objects.node(name, labels={**(labels or {}), **selector}, **room) for name in names)
+            *(
+                objects.node(name, labels={**(labels or {}), **selector}, **capacity)
+                for name in names
+            )
         )
         plane.wait_until_nodes_are_ready(names)
         return Pool(names, selector)
@@ -191,15 +193,15 @@ def new_plane(
 
 
 def _unique_name(request: pytest.FixtureRequest) -> str:
-    """Named after the test, so that logs tell whose pods they speak of."""
-    told = re.sub(r"[^a-z0-9]+", "-", request.node.name.lower().removeprefix("test_"))
-    return f"{told[:40].strip('-')}-{secrets.token_hex(3)}"
+    """Return a name after the test, so that logs show which test owns a pod."""
+    words = re.sub(r"[^a-z0-9]+", "-", request.node.name.lower().removeprefix("test_"))
+    return f"{words[:40].strip('-')}-{secrets.token_hex(3)}"
 
 
-#: An API server that is killed resets connections it just took. Reset before the handshake,
-#: SSLContext.wrap_socket raises and leaves the socket it made unclosed (SSLSocket._create of
-#: CPython, where recv tells of the reset): nothing holds it, so only the collector can close it.
-_LEFT_BEHIND = "ignore:Exception ignored in. <ssl.SSLSocket:pytest.PytestUnraisableExceptionWarning"
+#: A killed API server resets connections that it just accepted. If that happens before the
+#: handshake, SSLContext.wrap_socket raises without closing its socket (SSLSocket._create of
+#: CPython), and only the garbage collector can close it.
+_UNCLOSED = "ignore:Exception ignored in. <ssl.SSLSocket:pytest.PytestUnraisableExceptionWarning"
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -208,7 +210,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if not is_nightly and not item.path.is_relative_to(HERE):
             continue
         item.add_marker(pytest.mark.timeout(NIGHTLY_LIMIT_S if is_nightly else LIMIT_S))
-        item.add_marker(pytest.mark.filterwarnings(_LEFT_BEHIND))
+        item.add_marker(pytest.mark.filterwarnings(_UNCLOSED))
         if any(map(item.path.is_relative_to, TIMED)):
             disturbed = partial(_is_disturbed, item)
             item.add_marker(pytest.mark.flaky(reruns=1, condition=disturbed))
@@ -216,7 +218,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    item.stash[_begins] = taken_by_the_host()
+    item.stash[_begins] = steal_time()
     logs = [program.log_file for plane in ControlPlane.started for program in plane.programs]
     item.stash[_log_starts] = {log: log.stat().st_size for log in logs if log.exists()}
 
@@ -234,13 +236,13 @@ def pytest_runtest_makereport(
 
 
 def _taken(item: pytest.Item) -> float:
-    """Say what part of all processors the host took since the test began."""
-    (stolen, passed), (stolen_now, passed_now) = item.stash[_begins], taken_by_the_host()
+    """Return the share of all processors that the host took since the test began."""
+    (stolen, passed), (stolen_now, passed_now) = item.stash[_begins], steal_time()
     return (stolen_now - stolen) / max(1, passed_now - passed)
 
 
 def _is_disturbed(item: pytest.Item) -> bool:
-    return _taken(item) > MUCH
+    return _taken(item) > DISTURBED
 
 
 def _logs_of_this_test(plane: ControlPlane, starts: dict[Path, int]) -> Iterator[tuple[str, str]]:

@@ -1,4 +1,4 @@
-"""HTTP/1.1 messages as they pass: where each ends, and its bytes unchanged."""
+"""Reads HTTP/1.1 messages from a stream and keeps their bytes unchanged."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from dataclasses import dataclass
 from urllib.parse import parse_qs, urlsplit
 
 _LIMIT = 1 << 26
-#: Answers that have no body, whatever their headers say.
+#: Responses that have no body, whatever their headers say.
 _BODILESS = (204, 304)
 
 
-class Hangup(Exception):
-    """The other side ended the connection, between two messages or in one."""
+class ConnectionClosed(Exception):
+    """The peer closed the connection, between two messages or within one."""
 
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """The first lines of a message, as they came."""
+    """The start line and headers of a message."""
 
     raw: bytes
     start: str
@@ -34,16 +34,16 @@ class Head:
 
     @property
     def is_last(self) -> bool:
-        """Whether the connection ends after this message."""
+        """Return whether the connection ends after this message."""
         return self.fields.get("connection", "").lower() == "close"
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """A whole request."""
+    """A complete request."""
 
     head: Head
-    #: As it came, with the frames of its chunks.
+    #: As received, with chunk framing.
     raw_body: bytes
     body: bytes
 
@@ -67,7 +67,7 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """A whole answer, or the head of one whose body goes on for as long as it likes."""
+    """A complete response, or the head of one with an endless body."""
 
     head: Head
     raw_body: bytes = b""
@@ -84,7 +84,7 @@ class Answer:
 
 
 async def read_request(reader: asyncio.StreamReader) -> Request:
-    """Read the next request; `Hangup` when there is none."""
+    """Read the next request; raises `ConnectionClosed` if there is none."""
     head = await _read_head(reader)
     if head.is_chunked:
         pieces = [piece async for piece in chunks(reader)]
@@ -94,7 +94,7 @@ async def read_request(reader: asyncio.StreamReader) -> Request:
 
 
 async def read_answer_head(reader: asyncio.StreamReader) -> Answer:
-    """Read the head of the next answer."""
+    """Read the head of the next response."""
     return Answer(await _read_head(reader))
 
 
@@ -119,16 +119,16 @@ LAST_CHUNK = b"0\r\n\r\n"
 
 
 def frame(piece: bytes) -> bytes:
-    """Write one chunk."""
+    """Return *piece* as one chunk."""
     return b"%x\r\n%b\r\n" % (len(piece), piece)
 
 
 async def chunks(reader: asyncio.StreamReader) -> AsyncIterator[bytes]:
-    """Give each chunk of a body, up to its last."""
+    """Yield each chunk of a body."""
     while True:
         size = int((await _until(reader, b"\r\n")).split(b";")[0], 16)
         if not size:
-            # Whatever trailers there are end with an empty line.
+            # Trailers end with an empty line.
             while await _until(reader, b"\r\n") != b"\r\n":
                 pass
             return
@@ -136,7 +136,7 @@ async def chunks(reader: asyncio.StreamReader) -> AsyncIterator[bytes]:
 
 
 async def lines(reader: asyncio.StreamReader) -> AsyncIterator[bytes]:
-    """Give each line of a chunked body: the events of a watch, however they were cut."""
+    """Yield each line of a chunked body: the events of a watch, however they are chunked."""
     rest = b""
     async for piece in chunks(reader):
         *whole, rest = (rest + piece).split(b"\n")
@@ -160,11 +160,11 @@ async def _until(reader: asyncio.StreamReader, end: bytes) -> bytes:
     try:
         return await reader.readuntil(end)
     except (asyncio.IncompleteReadError, OSError) as error:
-        raise Hangup(str(error)) from error
+        raise ConnectionClosed(str(error)) from error
 
 
 async def _exactly(reader: asyncio.StreamReader, count: int) -> bytes:
     try:
         return await reader.readexactly(count)
     except (asyncio.IncompleteReadError, OSError) as error:
-        raise Hangup(str(error)) from error
+        raise ConnectionClosed(str(error)) from error

@@ -1,9 +1,8 @@
-"""Plays the kubelets for the pods of one namespace, with real processes where kwok has none.
+"""A kubelet for the pods of one namespace, with real processes.
 
-Each pod that has a node is run from what was applied (`applied.py`). What its probes say is written
-into its status, so that Deployments, budgets and Services see the truth; what ended is started
-again; and a deleted pod is asked to end, given its grace, and let go. Left out: liveness, by which
-a container that is silent would be restarted.
+It runs each scheduled pod from its manifest (`applied.py`), writes the results of the probes into
+its status, so that Deployments, budgets and Services see them, restarts containers that end, and
+stops a deleted pod gracefully before it removes it. It has no liveness probes.
 """
 
 from __future__ import annotations
@@ -17,69 +16,69 @@ from tests.cluster.applied import AppliedPod
 
 from .api import ApiError, Object
 from .control_plane import ControlPlane
-from .lookout import Lookout
+from .polling import Poller
 from .processes import NeverReady
 
-#: How often pods are looked for and probes asked.
-LOOK_S = 0.25
+#: Interval for listing pods and probing.
+POLL_S = 0.25
 
 
 class Kubelet:
-    """Runs the pods of *namespace*, from entering the block to leaving it."""
+    """Runs the pods of *namespace* during a `with` block."""
 
     def __init__(self, plane: ControlPlane, namespace: str) -> None:
         self._plane = plane
         self._namespace = namespace
-        self._lives: dict[str, threading.Thread] = {}
-        self._lookout = Lookout(self._look, LOOK_S)
-        #: What runs now, by the address of its pod.
+        self._threads: dict[str, threading.Thread] = {}
+        self._poller = Poller(self._poll, POLL_S)
+        #: The running pods by their addresses.
         self.running: dict[str, AppliedPod] = {}
-        #: Why containers did not start.
+        #: Errors of containers that did not start.
         self.problems: list[str] = []
 
     def __enter__(self) -> Self:
-        self._lookout.__enter__()
+        self._poller.__enter__()
         return self
 
     def __exit__(self, *error: object) -> None:
         try:
-            self._lookout.__exit__(*error)
+            self._poller.__exit__(*error)
         finally:
-            for life in self._lives.values():
-                life.join()
+            for thread in self._threads.values():
+                thread.join()
 
     def pods(self) -> list[AppliedPod]:
-        """Those that run now, by name."""
+        """Return the running pods by name."""
         return sorted(self.running.values(), key=lambda pod: pod.name)
 
-    def _look(self) -> None:
+    def _poll(self) -> None:
         for pod in self._plane.api.list("pods", self._namespace):
-            self._take_up(pod)
+            self._start_if_scheduled(pod)
 
-    def _take_up(self, pod: Object) -> None:
+    def _start_if_scheduled(self, pod: Object) -> None:
         uid = pod["metadata"]["uid"]
-        if pod["spec"].get("nodeName") and uid not in self._lives:
-            address = f"10.244.0.{len(self._lives) + 2}"
-            life = threading.Thread(target=self._live, args=(pod, address), daemon=True)
-            self._lives[uid] = life
-            life.start()
+        if pod["spec"].get("nodeName") and uid not in self._threads:
+            address = f"10.244.0.{len(self._threads) + 2}"
+            thread = threading.Thread(target=self._run, args=(pod, address), daemon=True)
+            self._threads[uid] = thread
+            thread.start()
 
-    def _live(self, pod: Object, address: str) -> None:
+    def _run(self, pod: Object, address: str) -> None:
         name = pod["metadata"]["name"]
         applied = AppliedPod(self._plane, pod)
         try:
             if self._start(applied):
                 self.running[address] = applied
-                self._keep_up(applied, address)
+                self._maintain(applied, address)
         finally:
             self.running.pop(address, None)
             applied.end()
-        if not self._lookout.is_over:
+        if not self._poller.has_ended:
             with suppress(ApiError):
                 self._plane.api.delete("pods", name, self._namespace, grace_seconds=0)
 
     def _start(self, applied: AppliedPod) -> bool:
-        """Try until it runs or is no longer wanted."""
+        """Try until it runs, or is deleted."""
         while self._is_wanted(applied):
             try:
                 applied.mount()
@@ -87,31 +86,31 @@ class Kubelet:
             except (ApiError, AssertionError, NeverReady) as problem:
                 self.problems.append(f"{applied.name}: {problem}")
                 applied.end()
-                self._lookout.pause()
+                self._poller.pause()
             else:
                 return True
         return False
 
-    def _keep_up(self, applied: AppliedPod, address: str) -> None:
-        began, told = _now(), None
+    def _maintain(self, applied: AppliedPod, address: str) -> None:
+        began, written = _now(), None
         while self._is_wanted(applied):
             ready = {each.container: each.probe("readinessProbe") for each in applied.containers}
-            if ready != told:
+            if ready != written:
                 with suppress(ApiError):
-                    self._tell(applied, _status(applied, address, began, ready))
-                    told = ready
-            self._lookout.pause()
+                    self._write_status(applied, _status(applied, address, began, ready))
+                    written = ready
+            self._poller.pause()
             try:
-                applied.keep_up()
+                applied.restart_ended()
             except NeverReady as problem:
                 self.problems.append(f"{applied.name}: {problem}")
 
-    def _tell(self, applied: AppliedPod, status: Object) -> None:
+    def _write_status(self, applied: AppliedPod, status: Object) -> None:
         about = {"status": status}
         self._plane.api.patch("pods", applied.name, about, self._namespace, subresource="status")
 
     def _is_wanted(self, applied: AppliedPod) -> bool:
-        if self._lookout.is_over:
+        if self._poller.has_ended:
             return False
         with suppress(ApiError):
             pod = self._plane.api.find("pods", applied.name, self._namespace)

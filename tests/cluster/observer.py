@@ -1,4 +1,4 @@
-"""An outside witness of binds: it sees what the API server shows to everybody, and when."""
+"""An external observer of binds: it sees what the API server shows to any client, and when."""
 
 from __future__ import annotations
 
@@ -12,59 +12,64 @@ from tests import objects
 from tests.objects import phase
 
 from .api import Api, Object
-from .following import Following
+from .list_watch import ListWatch
 from .waiting import wait_for
 
 
 @dataclass(frozen=True, slots=True)
 class Bind:
-    """A pod was seen on its node for the first time; *at* is monotonic, in seconds."""
+    """The first time a pod was seen on its node; *at* is monotonic, in seconds."""
 
     pod: str
     node: str
     at: float
 
 
-#: As long as a gang may be bound in part: what we promise.
+#: The guarantee: a gang may be bound in part for at most so long.
 WHOLE_S = 5.0
 
 
 class BindObserver:
-    """Notes every pod that is bound while the block runs, in the order of sighting, and its end.
+    """Records every bind during the block, in the order of the watch, and the end of every pod.
 
-    A watch tells of the pods in the order in which they changed, so what was in use at a moment
-    is exact, however late we hear of it. It survives a restart of the API server; only pods that
-    were deleted before a compaction, unheard, count on.
+    A watch delivers changes in their order, so usage at each moment is exact, however late the
+    events arrive. It survives a restart of the API server; only a pod that was deleted before a
+    compaction, without an event, counts as used for ever.
     """
 
     def __init__(self, api: Api, namespace: str | None = None) -> None:
         self._binds: list[Bind] = []
         self._seen: set[str] = set()
-        #: Each pod with 1 when it took its room, and with -1 when it gave it back.
-        self._turns: list[tuple[int, Object]] = []
+        #: Each pod with 1 when it began to use its node, and with -1 when it ended.
+        self._usage: list[tuple[int, Object]] = []
         self._ended: set[str] = set()
         self._is_first = True
-        self._following = Following(
-            api, "pods", namespace, hear=self._hear, look=self._look, fields="spec.nodeName!="
+        self._list_watch = ListWatch(
+            api,
+            "pods",
+            namespace,
+            on_event=self._on_event,
+            on_list=self._on_list,
+            fields="spec.nodeName!=",
         )
 
     def __enter__(self) -> Self:
-        self._following.__enter__()
+        self._list_watch.__enter__()
         return self
 
     def __exit__(self, *error: object) -> None:
-        self._following.__exit__(*error)
+        self._list_watch.__exit__(*error)
 
     @property
     def binds(self) -> list[Bind]:
         return list(self._binds)
 
     def of(self, prefix: str) -> list[Bind]:
-        """The binds of pods whose names begin with *prefix*."""
+        """Return the binds of pods whose names begin with *prefix*."""
         return [bind for bind in self.binds if bind.pod.startswith(prefix)]
 
     def wait_for(self, count: int, seconds: float, prefix: str = "") -> list[Bind]:
-        """Wait until *count* pods are bound; gives all that were seen by then."""
+        """Wait until *count* pods are bound; return all binds so far."""
         return wait_for(
             lambda: found if len(found := self.of(prefix)) >= count else [],
             seconds,
@@ -73,30 +78,30 @@ class BindObserver:
         )
 
     def spread_s(self, prefix: str = "") -> float:
-        """The time from the first to the last bind."""
+        """Return the time from the first to the last bind."""
         times = [bind.at for bind in self.of(prefix)]
         return max(times) - min(times)
 
-    def peaks(self, whose: Callable[[Object], str], resource: str = "cpu") -> Counter[str]:
-        """The most that was ever in use at one moment, by what *whose* makes of a pod."""
+    def peaks(self, key_of: Callable[[Object], str], resource: str = "cpu") -> Counter[str]:
+        """Return the highest usage at any moment, by the key that *key_of* returns for a pod."""
         used: Counter[str] = Counter()
         most: Counter[str] = Counter()
-        for sign, pod in tuple(self._turns):
-            key = whose(pod)
-            used[key] += sign * _whole(pod, resource)
+        for sign, pod in tuple(self._usage):
+            key = key_of(pod)
+            used[key] += sign * _request(pod, resource)
             most[key] = max(most[key], used[key])
         return most
 
     @property
     def ended(self) -> list[str]:
-        """The pods that gave their room back while the block ran."""
-        return [pod["metadata"]["name"] for sign, pod in tuple(self._turns) if sign < 0]
+        """Return the pods that ended during the block."""
+        return [pod["metadata"]["name"] for sign, pod in tuple(self._usage) if sign < 0]
 
-    def _hear(self, kind: str, pod: Object) -> None:
+    def _on_event(self, kind: str, pod: Object) -> None:
         self._note(pod)
         self._note_end(pod, is_gone=kind == "DELETED")
 
-    def _look(self, listed: Object) -> None:
+    def _on_list(self, listed: Object) -> None:
         for pod in listed["items"]:
             if self._is_first:
                 self._see(pod)
@@ -113,7 +118,7 @@ class BindObserver:
 
     def _see(self, pod: Object) -> None:
         self._seen.add(pod["metadata"]["uid"])
-        self._turns.append((1, pod))
+        self._usage.append((1, pod))
         self._note_end(pod, is_gone=False)
 
     def _note_end(self, pod: Object, *, is_gone: bool) -> None:
@@ -121,19 +126,19 @@ class BindObserver:
         if uid in self._ended or not (is_gone or phase(pod) in ("Succeeded", "Failed")):
             return
         self._ended.add(uid)
-        self._turns.append((-1, pod))
+        self._usage.append((-1, pod))
 
 
-def _whole(pod: Object, resource: str) -> int:
-    """What a pod asks for of a resource that is given in whole units."""
+def _request(pod: Object, resource: str) -> int:
+    """Return the request of a pod for a resource in whole units."""
     return sum(
         int(container["resources"].get("requests", {}).get(resource, 0))
         for container in pod["spec"]["containers"]
     )
 
 
-def alive(api: Api, namespace: str, prefix: str = "") -> Counter[str]:
-    """Count the running pods of each gang, those that are being deleted left out."""
+def running_members(api: Api, namespace: str, prefix: str = "") -> Counter[str]:
+    """Count the running pods of each gang, without terminating ones."""
     return Counter(
         pod["metadata"]["name"].rpartition("-")[0]
         for pod in api.list("pods", namespace)
@@ -144,7 +149,7 @@ def alive(api: Api, namespace: str, prefix: str = "") -> Counter[str]:
 
 
 def bound(api: Api, namespace: str, prefix: str = "") -> list[str]:
-    """Name the pods that are on a node."""
+    """Return the names of the pods that are bound."""
     return sorted(
         pod["metadata"]["name"]
         for pod in api.list("pods", namespace)
@@ -157,7 +162,7 @@ def gang_of(bind: Bind) -> str:
 
 
 def assert_started_whole(binds: list[Bind], sizes: dict[str, int]) -> None:
-    """Every gang was bound completely, its last member soon after its first."""
+    """Assert that every gang was bound completely, its last member soon after its first."""
     seen: dict[str, list[Bind]] = defaultdict(list)
     for bind in binds:
         seen[gang_of(bind)].append(bind)

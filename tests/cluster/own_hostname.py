@@ -1,6 +1,6 @@
-"""Runs a program under a host name of its own, as a container runtime does: NAME PROGRAM ARGUMENT …
+"""Runs a program with its own host name, as a container runtime does: NAME PROGRAM ARGUMENT …
 
-kube-scheduler calls itself by its host name when it leads, and the extender beside it goes by that.
+kube-scheduler writes its host name into its lease, and the extender beside it compares the name.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ NEW_USER = 0x10000000
 
 def main(name: str, program: str, *arguments: str) -> None:
     system = ctypes.CDLL(None, use_errno=True)
-    # Whoever is not root may have a host name of their own among users of their own.
+    # Without root, a new host name needs a new user namespace.
     spaces = NEW_HOSTNAME if os.geteuid() == 0 else NEW_HOSTNAME | NEW_USER
     written = name.encode()
     if system.unshare(spaces) or system.sethostname(written, len(written)):

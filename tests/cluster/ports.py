@@ -1,7 +1,7 @@
-"""Ports for programs beside the tests: nobody listens there, no other run of tests chooses them.
+"""Free ports for programs of the tests, which no other test run chooses.
 
-A program that was killed comes back on its port. While it is away nobody listens there, so whoever
-chooses a port by looking alone may take that very one, and answer its callers in its place.
+A killed program restarts on its port. Meanwhile the port is free, so another run that only checks
+for free ports could take it and answer the callers of that program.
 """
 
 from __future__ import annotations
@@ -13,22 +13,22 @@ import socket
 import tempfile
 from pathlib import Path
 
-# Tests run with a fixed random seed each, the same one in parallel runs; ports must not follow it.
-_chance = random.SystemRandom()
+# Tests run with a fixed random seed, the same in parallel runs; ports must not depend on it.
+_random = random.SystemRandom()
 _ours: set[int] = set()
-_book: int | None = None
+_lock_file: int | None = None
 
 
 def free_ports(count: int) -> list[int]:
-    """Choose ports that nobody listens on, and keep them for as long as this process runs.
+    """Choose free ports and keep them while this process runs.
 
-    Below the range that the kernel hands to outgoing connections: a client that knocks again and
-    again on the port of a stopped server in that range may be given this very port to call from,
-    be connected to itself, and keep the server from coming back.
+    They are below the range of outgoing connections: a client that retries the port of a stopped
+    server in that range may get the same port as its source, connect to itself, and keep the
+    server from starting.
     """
     ports: list[int] = []
     while len(ports) < count:
-        port = _chance.randrange(10_000, _first_outgoing_port())
+        port = _random.randrange(10_000, _first_outgoing_port())
         if _is_free(port) and _reserve(port):
             ports.append(port)
     return ports
@@ -45,15 +45,15 @@ def _is_free(port: int) -> bool:
 
 
 def _reserve(port: int) -> bool:
-    """One byte of one file is locked per port; the kernel gives it back when this process ends."""
-    global _book
+    """Lock one byte of a file for the port; the kernel unlocks it when this process ends."""
+    global _lock_file
     if port in _ours:
         return False
-    if _book is None:
+    if _lock_file is None:
         path = Path(tempfile.gettempdir()) / f"gang-extender-ports-{os.getuid()}"
-        _book = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        _lock_file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
-        fcntl.lockf(_book, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, port)
+        fcntl.lockf(_lock_file, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, port)
     except OSError:
         return False
     _ours.add(port)

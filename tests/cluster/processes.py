@@ -1,7 +1,7 @@
-"""Programs that run beside the tests: started until ready, stopped for certain.
+"""Programs that tests run: started until ready, and stopped reliably.
 
-Each runs in a process group of its own, so that stopping it also stops what it started, and writes
-into a log file that outlives it.
+Each runs in its own process group, so that stopping it also stops its children, and writes into a
+log file that is kept.
 """
 
 from __future__ import annotations
@@ -25,19 +25,19 @@ POLL_S = 0.02
 
 
 class NeverReady(Exception):
-    """A program ended or stayed silent when it should have become ready; shows its last words."""
+    """A program ended or did not become ready in time; shows the end of its log."""
 
 
 def signal_group(process: subprocess.Popen[bytes], name: Literal["TERM", "KILL"]) -> None:
-    """Signal a process and everything it started; nothing happens if all of them have ended."""
+    """Signal a process and its children, if any still runs."""
     with suppress(ProcessLookupError):
         os.killpg(process.pid, signal.Signals[f"SIG{name}"])
 
 
 class Program:
-    """One program with its ports and its log; subclasses say how it is run and when it is ready.
+    """One program with its ports and its log; subclasses define its command and readiness.
 
-    The ports are chosen with the first start and kept for every later one.
+    The ports are chosen at the first start and kept for later ones.
     """
 
     port_count = 0
@@ -53,11 +53,11 @@ class Program:
         self._process: subprocess.Popen[bytes] | None = None
 
     def command(self) -> Sequence[str | Path]:
-        """The command line, with the ports of `ports`."""
+        """Return the command line, with the ports in `ports`."""
         raise NotImplementedError
 
     def is_ready(self) -> bool:
-        """Whether it serves; asked again and again while it starts."""
+        """Return whether it serves; polled while it starts."""
         raise NotImplementedError
 
     def __enter__(self) -> Self:
@@ -83,11 +83,11 @@ class Program:
         return self._process.pid
 
     def start(self) -> None:
-        """Start and wait until ready; on other ports if somebody took ours in the meantime."""
+        """Start and wait until ready; choose other ports if they are taken at the first start."""
         deadline = time.monotonic() + self.start_s
-        ports_are_ours = bool(self.ports)
+        ports_are_fixed = bool(self.ports)
         while True:
-            if not ports_are_ours:
+            if not ports_are_fixed:
                 self.ports = free_ports(self.port_count)
             self._launch()
             try:
@@ -96,7 +96,7 @@ class Program:
                 self.kill()
                 taken = PORT_TAKEN.search(self.log_since_start())
                 if not taken or time.monotonic() >= deadline:
-                    if not ports_are_ours:
+                    if not ports_are_fixed:
                         self.ports = []
                     raise
                 time.sleep(POLL_S)
@@ -107,7 +107,7 @@ class Program:
                 return
 
     def kill(self) -> None:
-        """End it as a crash does: at once, without a chance to say goodbye."""
+        """Kill it, as a crash does."""
         if self._process is None:
             return
         signal_group(self._process, "KILL")
@@ -116,7 +116,7 @@ class Program:
         self._process = None
 
     def terminate(self) -> None:
-        """Ask it to end; insist when it does not in time."""
+        """Stop it with SIGTERM, and with SIGKILL after a timeout."""
         if self._process is None:
             return
         signal_group(self._process, "TERM")
@@ -125,12 +125,12 @@ class Program:
         self.kill()
 
     def restart(self) -> None:
-        """End it politely if it still runs, and start it again on the same ports."""
+        """Stop it if it runs, and start it on the same ports."""
         self.terminate()
         self.start()
 
     def log(self, start: int = 0) -> str:
-        """Everything it wrote since the byte *start*, over all its starts."""
+        """Return its log from the byte *start*, over all its starts."""
         if not self.log_file.exists():
             return ""
         with self.log_file.open("rb") as file:
@@ -138,10 +138,10 @@ class Program:
             return file.read().decode(errors="replace")
 
     def log_since_start(self) -> str:
-        """What it wrote since it was started last."""
+        """Return its log since the last start."""
         return self.log(self._log_start)
 
-    def last_words(self, lines: int = 20) -> str:
+    def log_tail(self, lines: int = 20) -> str:
         return "\n".join(self.log(max(0, self._log_size() - 20_000)).splitlines()[-lines:])
 
     def _log_size(self) -> int:
@@ -164,18 +164,18 @@ class Program:
         assert self._process is not None
         while True:
             is_ready = self.is_ready()
-            # Asked after the question above: another program on a port of ours may have answered.
+            # Checked after `is_ready`: another program on the same port may have answered.
             ended = self._process.poll()
             if ended is not None:
                 raise NeverReady(
                     f"{self.name} ended with {ended} before it was ready;"
-                    f" {self.log_file} ends with:\n{self.last_words()}"
+                    f" {self.log_file} ends with:\n{self.log_tail()}"
                 )
             if is_ready:
                 return
             if time.monotonic() >= deadline:
                 raise NeverReady(
                     f"{self.name} was not ready within {self.start_s:g} s;"
-                    f" {self.log_file} ends with:\n{self.last_words()}"
+                    f" {self.log_file} ends with:\n{self.log_tail()}"
                 )
             time.sleep(POLL_S)

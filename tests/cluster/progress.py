@@ -1,4 +1,4 @@
-"""One line about something long, for people who wait at a terminal or read a log later."""
+"""A progress line for a long task, on a terminal or in a log."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ REPEAT_IN_LOGS_EVERY_S = 30
 
 
 class Progress:
-    """How long it takes so far: refreshed on a terminal, repeated now and then in a log."""
+    """Shows the elapsed time: updated on a terminal, repeated in a log."""
 
     def __init__(self, title: str) -> None:
         self.title = title

@@ -1,7 +1,7 @@
-"""Stands between two programs, passes on what they say, and spoils what a script names.
+"""An HTTP proxy that forwards requests and injects the faults of a script.
 
-Requests of one connection are passed on one after the other, as an API server takes them: those
-that were sent back to back wait in line. A caller that hangs up is hung up on at the other end.
+Requests of one connection are forwarded one after the other, as an API server handles pipelined
+requests. If the caller closes its connection, the connection to the server is closed too.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from typing import Any, Protocol, Self, TypeAlias, TypeVar
 
-from .faults import STATUSES, Call, Fault, Script, written
+from .faults import STATUSES, Call, Fault, Script, error_response
 from .framing import (
     LAST_CHUNK,
     Answer,
-    Hangup,
+    ConnectionClosed,
     Request,
     frame,
     lines,
@@ -30,51 +30,55 @@ from .framing import (
     read_rest,
 )
 
-#: Says of a request which site it is, and whom it is about.
+#: Returns the call site of a request, and the pod it is about.
 Naming: TypeAlias = Callable[[Request], tuple[str, str]]
 Pair: TypeAlias = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 T = TypeVar("T")
 
 SLOW_S = 1.5
-#: How long an event waits for the next one, to come after it.
+#: How long a reordered event waits for the next one.
 _SWAP_S = 1.0
 _BUFFER = 1 << 26
-_TOLD = re.compile(rb'^\{"type":"([A-Z]+)"')
+_EVENT = re.compile(rb'^\{"type":"([A-Z]+)"')
 _LIST_ENDS = b'"k8s.io/initial-events-end":"true"'
 _NAME = re.compile(rb'"name":"([^"]+)"')
 _AT_ONCE = struct.pack("ii", 1, 0)
-#: In that time a loop has done what it was about to do.
+#: Time for the event loop to run what is scheduled.
 ROUND_S = 0.01
 
 
-class Witness(Protocol):
-    """Hears what reached whoever is behind, and what came of it."""
+class TrafficObserver(Protocol):
+    """Is called for every request that is forwarded, and for its result."""
 
-    def sent(self, request: Request) -> int:
-        """Hear of a request that is sent on; gives it a number."""
+    def request_sent(self, request: Request) -> int:
+        """Called when a request is forwarded; returns a number for it."""
 
-    def answered(self, number: int, request: Request, answer: Answer, *, told: bool) -> None:
-        """Hear of its answer, and whether the caller is *told*."""
+    def response_received(
+        self, number: int, request: Request, answer: Answer, *, delivered: bool
+    ) -> None:
+        """Called with its response, and whether it is *delivered* to the caller."""
 
-    def cut_off(self, number: int, *, by_caller: bool) -> None:
-        """Hear that it ended without one."""
+    def connection_lost(self, number: int, *, by_caller: bool) -> None:
+        """Called if the connection ended without a response."""
 
 
-class Unseen:
-    """Nobody looks."""
+class NoObserver:
+    """Ignores all calls."""
 
-    def sent(self, request: Request) -> int:
+    def request_sent(self, request: Request) -> int:
         return 0
 
-    def answered(self, number: int, request: Request, answer: Answer, *, told: bool) -> None:
+    def response_received(
+        self, number: int, request: Request, answer: Answer, *, delivered: bool
+    ) -> None:
         pass
 
-    def cut_off(self, number: int, *, by_caller: bool) -> None:
+    def connection_lost(self, number: int, *, by_caller: bool) -> None:
         pass
 
 
-class Switchboard:
-    """The thread in which proxies live."""
+class ProxyLoop:
+    """The event loop of all proxies, in a thread of its own."""
 
     def __init__(self) -> None:
         self._loop = asyncio.new_event_loop()
@@ -89,7 +93,7 @@ class Switchboard:
         self._thread.join(10)
 
     def run(self, job: Coroutine[Any, Any, T]) -> T:
-        """Do something there, and wait for it."""
+        """Run *job* on the loop, and wait for it."""
         return asyncio.run_coroutine_threadsafe(job, self._loop).result(30)
 
     def _run(self) -> None:
@@ -104,21 +108,21 @@ async def _end_everything() -> None:
     for task in tasks:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)
-    # Connections that were broken off are closed by the loop, in its next round.
+    # The loop closes aborted connections in its next iteration.
     await asyncio.sleep(ROUND_S)
 
 
-async def let_nobody_in(server: asyncio.Server) -> None:
-    """Close *server* so that nobody is forgotten who has only just come in."""
+async def stop_accepting(server: asyncio.Server) -> None:
+    """Close *server* without losing a connection that it is accepting."""
     for each in server.sockets:
         asyncio.get_running_loop().remove_reader(each.fileno())
-    # A server that is closed while it lets somebody in forgets him.
+    # A server that is closed while it accepts a connection leaks it.
     await asyncio.sleep(ROUND_S)
     server.close()
 
 
 class Proxy:
-    """One port here, one there."""
+    """Listens on one port and forwards to another."""
 
     def __init__(
         self,
@@ -129,12 +133,12 @@ class Proxy:
         kill: Callable[[], object] = lambda: None,
         answers_before_kill: bool = False,
         slow_s: float = SLOW_S,
-        witness: Witness | None = None,
+        witness: TrafficObserver | None = None,
     ) -> None:
-        """*upstream* names the port behind us; *kill* ends our process.
+        """*upstream* returns the port to forward to; *kill* ends the extender.
 
-        With *answers_before_kill* the answer of whoever is killed after it is passed on: it is
-        the one behind us that dies, not the one before us.
+        With *answers_before_kill* a response is delivered before the kill: the extender is the
+        server of this proxy, not its client.
         """
         self.script = Script()
         self.port = 0
@@ -142,74 +146,74 @@ class Proxy:
         self.kill = kill
         self.answers_before_kill = answers_before_kill
         self.slow_s = slow_s
-        self.witness = witness or Unseen()
+        self.witness = witness or NoObserver()
         self._upstream = upstream
         self._tls = _trusting() if tls else None
         self._server: asyncio.Server | None = None
         self._open: set[asyncio.StreamWriter] = set()
 
     async def listen(self) -> None:
-        """Begin, on a port of the kernel's choice."""
+        """Listen on a port that the kernel chooses."""
         self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0, limit=_BUFFER)
         self.port = self._server.sockets[0].getsockname()[1]
 
     async def close(self) -> None:
-        """End, and hang up on everybody."""
+        """Stop listening, and close all connections."""
         if self._server is not None:
-            await let_nobody_in(self._server)
+            await stop_accepting(self._server)
         for _ in range(2):
-            self.hang_up()
-            # Whoever was let in is served by then, and what was broken off closed by the loop.
+            self.abort_connections()
+            # Then accepted connections are known, and aborted ones are closed.
             await asyncio.sleep(ROUND_S)
 
-    def hang_up(self) -> None:
-        """Break every connection; only in the thread of the switchboard."""
+    def abort_connections(self) -> None:
+        """Abort every connection; must run on the loop."""
         for writer in tuple(self._open):
             writer.transport.abort()
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._open.add(writer)
-        talk = _Talk(self, writer)
+        connection = _CallerConnection(self, writer)
         try:
-            await talk.serve(reader)
-        except (Hangup, OSError):
+            await connection.serve(reader)
+        except (ConnectionClosed, OSError):
             writer.transport.abort()
         finally:
-            talk.hang_up()
+            connection.disconnect()
             self._open.discard(writer)
             writer.close()
 
     async def connect(self) -> Pair:
-        """Open a connection to whoever is behind us."""
+        """Connect to the upstream server."""
         try:
             return await asyncio.open_connection(
                 "127.0.0.1", self._upstream(), ssl=self._tls, limit=_BUFFER
             )
         except OSError as error:
-            raise Hangup(f"nobody behind us: {error}") from error
+            raise ConnectionClosed(f"no server: {error}") from error
 
 
-class _Talk:
-    """One connection of a caller, with the one behind it."""
+class _CallerConnection:
+    """One connection of a caller, with its connection to the server."""
 
     def __init__(self, proxy: Proxy, writer: asyncio.StreamWriter) -> None:
         self._proxy = proxy
         self._writer = writer
-        self._behind: Pair | None = None
+        self._server: Pair | None = None
         self._waiting: asyncio.Queue[Request | None] = asyncio.Queue()
-        self._gone = asyncio.Event()
+        self._closed = asyncio.Event()
 
     async def serve(self, reader: asyncio.StreamReader) -> None:
-        """Pass on until one of the two hangs up."""
+        """Forward requests until one side closes its connection."""
         reading = asyncio.create_task(self._read(reader))
-        gone = asyncio.create_task(self._gone.wait())
+        gone = asyncio.create_task(self._closed.wait())
         try:
             while (request := await self._waiting.get()) is not None:
-                passing = asyncio.create_task(self._pass_on(request))
+                passing = asyncio.create_task(self._forward(request))
                 await asyncio.wait({passing, gone}, return_when=asyncio.FIRST_COMPLETED)
                 if not passing.done():
                     passing.cancel()
-                    with suppress(asyncio.CancelledError, Hangup, OSError):
+                    with suppress(asyncio.CancelledError, ConnectionClosed, OSError):
                         await passing
                     return
                 passing.result()
@@ -218,67 +222,69 @@ class _Talk:
             gone.cancel()
 
     async def _read(self, reader: asyncio.StreamReader) -> None:
-        with suppress(Hangup, OSError, ValueError):
+        with suppress(ConnectionClosed, OSError, ValueError):
             while True:
                 self._waiting.put_nowait(await read_request(reader))
         self._waiting.put_nowait(None)
-        self._gone.set()
+        self._closed.set()
 
-    def hang_up(self) -> None:
-        if self._behind is not None:
-            self._behind[1].transport.abort()
-            self._behind = None
+    def disconnect(self) -> None:
+        if self._server is not None:
+            self._server[1].transport.abort()
+            self._server = None
 
-    async def _pass_on(self, request: Request) -> None:
+    async def _forward(self, request: Request) -> None:
         script = self._proxy.script
         site, about = self._proxy.name(request)
         began = time.monotonic()
         occurrence, fault = script.take(site, about)
         status = 0
         try:
-            status = await self._play(request, fault, site)
+            status = await self._apply(request, fault, site)
         finally:
             took_s = time.monotonic() - began
-            script.note(Call(site, occurrence, about, began, took_s, status, fault))
+            script.record(Call(site, occurrence, about, began, took_s, status, fault))
 
-    async def _play(self, request: Request, fault: Fault | None, site: str) -> int:
+    async def _apply(self, request: Request, fault: Fault | None, site: str) -> int:
         if fault is Fault.KILL_BEFORE:
             self._proxy.kill()
-            raise Hangup("killed before it was sent")
+            raise ConnectionClosed("killed before it was sent")
         if fault in STATUSES:
-            self._writer.write(written(fault))
+            self._writer.write(error_response(fault))
             await self._writer.drain()
             return STATUSES[fault][0]
         if fault in (Fault.TIMEOUT, Fault.SILENT):
-            await self._gone.wait()
-            raise Hangup("never answered")
+            await self._closed.wait()
+            raise ConnectionClosed("never answered")
         if fault in (Fault.RESET, Fault.CUT):
             self._reset()
-            raise Hangup("reset")
-        reader, answer = await self._ask(request, fault)
+            raise ConnectionClosed("reset")
+        reader, answer = await self._send(request, fault)
         is_stream = not answer.is_whole
         return await self._answer(answer, reader, fault, site if is_stream else "")
 
-    async def _ask(
+    async def _send(
         self, request: Request, fault: Fault | None
     ) -> tuple[asyncio.StreamReader, Answer]:
         reader, writer = await self._connected()
         witness = self._proxy.witness
-        number = witness.sent(request)
+        number = witness.request_sent(request)
         try:
             writer.write(request.raw)
             await writer.drain()
             answer = await read_answer_head(reader)
             if "watch" not in request.query or answer.status != 200:
                 answer = await read_rest(reader, answer, request.method)
-        except (Hangup, OSError):
-            witness.cut_off(number, by_caller=False)
+        except (ConnectionClosed, OSError):
+            witness.connection_lost(number, by_caller=False)
             raise
         except asyncio.CancelledError:
-            witness.cut_off(number, by_caller=True)
+            witness.connection_lost(number, by_caller=True)
             raise
-        is_silent_end = fault is Fault.KILL_AFTER and not self._proxy.answers_before_kill
-        witness.answered(number, request, answer, told=not (is_silent_end or fault is Fault.LOST))
+        is_lost = fault is Fault.KILL_AFTER and not self._proxy.answers_before_kill
+        witness.response_received(
+            number, request, answer, delivered=not (is_lost or fault is Fault.LOST)
+        )
         return reader, answer
 
     async def _answer(
@@ -288,30 +294,30 @@ class _Talk:
             await asyncio.sleep(self._proxy.slow_s)
         if fault is Fault.LOST:
             self._reset()
-            raise Hangup("answered, and nobody was told")
+            raise ConnectionClosed("response lost")
         if fault is Fault.KILL_AFTER and not self._proxy.answers_before_kill:
             self._proxy.kill()
-            raise Hangup("killed before it was told")
+            raise ConnectionClosed("killed before it received the response")
         self._writer.write(answer.raw)
         await self._writer.drain()
         if fault is Fault.KILL_AFTER:
             self._proxy.kill()
-            raise Hangup("killed after it had answered")
+            raise ConnectionClosed("killed after it had answered")
         if stream:
-            await _Telling(self._proxy, self._writer, self._gone, stream).tell(reader)
+            await _WatchStream(self._proxy, self._writer, self._closed, stream).forward(reader)
         if answer.head.is_last:
-            raise Hangup("the last answer of this connection")
+            raise ConnectionClosed("last response of this connection")
         return answer.status
 
     async def _connected(self) -> Pair:
-        behind = self._behind
-        if behind is not None and (behind[0].at_eof() or behind[0].exception()):
-            # It has been restarted since.
-            self.hang_up()
-            behind = None
-        if behind is None:
-            behind = self._behind = await self._proxy.connect()
-        return behind
+        server = self._server
+        if server is not None and (server[0].at_eof() or server[0].exception()):
+            # The server was restarted.
+            self.disconnect()
+            server = None
+        if server is None:
+            server = self._server = await self._proxy.connect()
+        return server
 
     def _reset(self) -> None:
         made = self._writer.get_extra_info("socket")
@@ -320,8 +326,8 @@ class _Talk:
         self._writer.transport.abort()
 
 
-class _Telling:
-    """What a watch tells, event by event."""
+class _WatchStream:
+    """The events of one watch."""
 
     def __init__(
         self, proxy: Proxy, writer: asyncio.StreamWriter, gone: asyncio.Event, site: str
@@ -329,64 +335,64 @@ class _Telling:
         self._proxy = proxy
         self._writer = writer
         self._gone = gone
-        self._heard = f"heard-{site.partition('-')[2]}"
-        #: An event that is to come after the next one.
+        self._site = f"event-{site.partition('-')[2]}"
+        #: An event that is delivered after the next one.
         self._held: bytes | None = None
 
-    async def tell(self, reader: asyncio.StreamReader) -> None:
-        """Pass on what is told until it ends."""
+    async def forward(self, reader: asyncio.StreamReader) -> None:
+        """Forward events until the watch ends."""
         async for line in lines(reader):
             late, self._held = self._held, None
             if late is not None and _LIST_ENDS in line:
-                # Nobody could tell an object of the list that comes after its end from one that
-                # was deleted before: no watch brings that.
+                # A listed object that is delivered after the end of the list counts as deleted:
+                # no real watch sends that.
                 self._writer.write(frame(late))
                 late = None
-            await self._hear(line)
+            await self._forward_event(line)
             if late is not None:
                 self._writer.write(frame(late))
             await self._writer.drain()
         self._writer.write(LAST_CHUNK)
 
-    async def _hear(self, line: bytes) -> None:
-        told = _TOLD.match(line)
-        if told is None or told.group(1) == b"BOOKMARK":
+    async def _forward_event(self, line: bytes) -> None:
+        event = _EVENT.match(line)
+        if event is None or event.group(1) == b"BOOKMARK":
             self._writer.write(frame(line))
             return
         name = _NAME.search(line)
         about = name.group(1).decode() if name else ""
         script = self._proxy.script
-        occurrence, fault = script.take(self._heard, about)
-        script.note(Call(self._heard, occurrence, about, time.monotonic(), 0.0, 200, fault))
+        occurrence, fault = script.take(self._site, about)
+        script.record(Call(self._site, occurrence, about, time.monotonic(), 0.0, 200, fault))
         if fault is Fault.SILENT:
             await self._gone.wait()
-            raise Hangup("silent until it was given up")
+            raise ConnectionClosed("silent until the caller gave up")
         if fault is Fault.CUT:
-            raise Hangup("cut")
+            raise ConnectionClosed("cut")
         if fault is Fault.KILL_BEFORE:
             self._proxy.kill()
-            raise Hangup("killed before it heard")
-        if fault is Fault.SWAPPED:
-            # The next one lets it go; if none comes, time does.
+            raise ConnectionClosed("killed before the event")
+        if fault is Fault.REORDERED:
+            # It is sent after the next one, or after a while.
             self._held = line
-            asyncio.get_running_loop().call_later(_SWAP_S, self._let_go, line)
+            asyncio.get_running_loop().call_later(_SWAP_S, self._send_held, line)
             return
         self._writer.write(frame(line))
-        if fault is Fault.TWICE:
+        if fault is Fault.DUPLICATED:
             self._writer.write(frame(line))
         if fault is Fault.KILL_AFTER:
             await self._writer.drain()
             self._proxy.kill()
-            raise Hangup("killed after it had heard")
+            raise ConnectionClosed("killed after the event")
 
-    def _let_go(self, line: bytes) -> None:
+    def _send_held(self, line: bytes) -> None:
         if self._held is line and not self._writer.is_closing():
             self._held = None
             self._writer.write(frame(line))
 
 
 def _trusting() -> ssl.SSLContext:
-    """Whoever tests knows whom he has started."""
+    """Return a context that accepts any certificate: the server is a test's own."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE

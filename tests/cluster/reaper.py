@@ -1,7 +1,7 @@
-"""Ends our programs when the test run itself was killed and could not.
+"""Kills the programs of a test run that was itself killed.
 
-A small process reads a pipe that only this run holds open. The process groups written into it and
-not taken back are killed when the pipe closes, whatever closed it.
+A small process reads a pipe that only this run holds open. When the pipe closes, for whatever
+reason, it kills the process groups that are still registered.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ _reaper: subprocess.Popen[bytes] | None = None
 
 
 def remember(group: int) -> None:
-    """Have this process group ended with us."""
+    """Register a process group, to be killed when this run ends."""
     global _reaper
     with _lock:
         if _reaper is None:
-            # A session of its own: the Ctrl-C that ends the run must not end its reaper first.
+            # Its own session: Ctrl-C must not end it.
             _reaper = subprocess.Popen(
                 [sys.executable, "-IS", __file__],
                 stdin=subprocess.PIPE,
@@ -35,7 +35,7 @@ def remember(group: int) -> None:
 
 
 def forget(group: int) -> None:
-    """Take back one that has ended: its number may soon belong to somebody else."""
+    """Unregister a process group that has ended: its number may be reused."""
     global _reaper
     with _lock:
         _groups.discard(group)

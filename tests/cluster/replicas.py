@@ -1,4 +1,4 @@
-"""Two extenders behind one address, each on a cable of its own to the API server."""
+"""Two extenders behind one address, each with its own connection to the API server."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from typing import Any, Self, TypeVar
 
 import urllib3
 
-from tests.cluster.proxy import ROUND_S, let_nobody_in
+from tests.cluster.proxy import ROUND_S, stop_accepting
 
 from .components import answers
 from .extender_process import Extender
-from .lookout import Lookout
+from .polling import Poller
 
 T = TypeVar("T")
 
-#: How often it is looked who is labelled; so often, to see takeover itself.
-_LOOK_S = 0.1
+#: Interval for reading the leader label; short, so that it adds little to a takeover.
+_POLL_S = 0.1
 
 
 class Replica(Extender):
-    """One of several: it has started when it could lead."""
+    """One of several extenders: it has started when it could lead."""
 
     def is_ready(self) -> bool:
         return answers(f"{self.ops_url}/warmz")
@@ -34,16 +34,16 @@ class Replica(Extender):
         return answers(f"{self.ops_url}/readyz")
 
     @property
-    def stands_by(self) -> bool:
-        """Whether it says that it does not lead."""
+    def is_standby(self) -> bool:
+        """Return whether it reports that it does not lead."""
         try:
-            return "standby: " in self.ask("/readyz", patience_s=2)[1]
+            return "standby: " in self.get("/readyz", timeout_s=2)[1]
         except urllib3.exceptions.HTTPError:
             return False
 
 
-class Relay:
-    """Listens, and leads every new connection to a port of its choice; for a `with` block."""
+class PortForward:
+    """Listens, and forwards every new connection to a port that it chooses; for a `with` block."""
 
     def __init__(self) -> None:
         self._loop = asyncio.new_event_loop()
@@ -51,36 +51,36 @@ class Relay:
         self.port = 0
         self._server: asyncio.Server | None = None
         self._pipes: set[asyncio.Task[None]] = set()
-        #: Of every connection, here and there.
+        #: Both sides of every connection.
         self._ends: set[asyncio.StreamWriter] = set()
         self._is_cut = False
 
     def choose(self) -> int | None:
-        """The port that a connection made now leads to; None when nobody is there."""
+        """Return the port for a new connection, None if there is none."""
         raise NotImplementedError
 
     def __enter__(self) -> Self:
         self._thread.start()
-        self._server = self._do(asyncio.start_server(self._serve, "127.0.0.1", 0))
+        self._server = self._run(asyncio.start_server(self._serve, "127.0.0.1", 0))
         self.port = self._server.sockets[0].getsockname()[1]
         return self
 
     def __exit__(self, *error: object) -> None:
-        self._do(self._end())
+        self._run(self._end())
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._loop.close()
 
     def cut(self) -> None:
-        """Let nothing through any more; nobody is told."""
+        """Drop all data from now on; connections stay open."""
         self._is_cut = True
 
-    def mend(self) -> None:
-        """Begin anew: what was said meanwhile is lost with the connections of before."""
-        self._do(self._hang_up())
+    def restore(self) -> None:
+        """Close all connections, and forward data again."""
+        self._run(self._close_all())
         self._is_cut = False
 
-    def _do(self, work: Coroutine[Any, Any, T]) -> T:
+    def _run(self, work: Coroutine[Any, Any, T]) -> T:
         return asyncio.run_coroutine_threadsafe(work, self._loop).result(10)
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -94,11 +94,11 @@ class Relay:
             return
         self._ends.add(back)
         for source, sink in ((reader, back), (there, writer)):
-            task = self._loop.create_task(self._pour(source, sink))
+            task = self._loop.create_task(self._copy(source, sink))
             self._pipes.add(task)
             task.add_done_callback(self._pipes.discard)
 
-    async def _pour(self, source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> None:
+    async def _copy(self, source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> None:
         with suppress(OSError):
             try:
                 while data := await source.read(65536):
@@ -110,25 +110,25 @@ class Relay:
                 sink.close()
 
     async def _end(self) -> None:
-        """Hang up on everybody, on those too who have only just come in."""
+        """Close all connections, also those that are being accepted."""
         assert self._server is not None
-        await let_nobody_in(self._server)
+        await stop_accepting(self._server)
         for _ in range(2):
-            await self._hang_up()
+            await self._close_all()
             for writer in tuple(self._ends):
                 writer.transport.abort()
-            # Whoever was let in is served by then, and what was broken off closed by the loop.
+            # Then accepted connections are known, and aborted ones are closed.
             await asyncio.sleep(ROUND_S)
 
-    async def _hang_up(self) -> None:
+    async def _close_all(self) -> None:
         pipes = tuple(self._pipes)
         for task in pipes:
             task.cancel()
         await asyncio.gather(*pipes, return_exceptions=True)
 
 
-class Cable(Relay):
-    """The way to one port."""
+class ServerLink(PortForward):
+    """Forwards to one port."""
 
     def __init__(self, to: int) -> None:
         super().__init__()
@@ -138,15 +138,15 @@ class Cable(Relay):
         return self._to
 
 
-class Service(Relay):
-    """Leads every new connection to the pod that is labelled, and leaves those there are alone."""
+class Service(PortForward):
+    """Forwards every new connection to the pod with the leader label; open connections stay."""
 
     def __init__(self, pods: Mapping[str, Replica], labelled: Callable[[], list[str]]) -> None:
         super().__init__()
         self._pods = pods
         self._labelled = labelled
         self._ports: list[int] = []
-        self._lookout = Lookout(self._follow, _LOOK_S)
+        self._poller = Poller(self._read_labels, _POLL_S)
 
     @property
     def url(self) -> str:
@@ -156,15 +156,15 @@ class Service(Relay):
         return random.choice(self._ports) if self._ports else None
 
     def __enter__(self) -> Self:
-        self._lookout.__enter__()
+        self._poller.__enter__()
         return super().__enter__()
 
     def __exit__(self, *error: object) -> None:
         try:
-            self._lookout.__exit__(*error)
+            self._poller.__exit__(*error)
         finally:
             super().__exit__(*error)
 
-    def _follow(self) -> None:
+    def _read_labels(self) -> None:
         replicas = [self._pods[pod] for pod in self._labelled() if pod in self._pods]
         self._ports = [each.ports[0] for each in replicas if each.is_running]

@@ -1,8 +1,7 @@
-"""One side after the other loses the lead, again and again: how long, and at what price.
+"""Measures takeovers: the leader fails in several ways, while gangs are created all the time.
 
-`python -m tests.nightly.cluster takeovers` plays rounds on its own control plane and prints a
-table;
-the tests play one round of each kind.
+`python -m tests.nightly.cluster takeovers` runs many rounds on its own control plane and prints a
+table; the cluster tests run one round of each kind.
 """
 
 from __future__ import annotations
@@ -20,16 +19,16 @@ from datetime import UTC, datetime
 from tests import objects
 
 from .api import ApiError
-from .arrivals import SIZE, Arrivals
-from .rivals import Rivals, Side
+from .candidates import Candidate, Candidates
+from .gang_stream import SIZE, GangStream
 from .waiting import wait_for
 
-#: What must hold.
-TORN_S = 5.0
+#: The guarantees.
+PARTIAL_S = 5.0
 LIMITS_S = {"SIGTERM": 3.0, "SIGKILL": 20.0, "SIGSTOP": 20.0, "cut off": 20.0}
 KINDS = tuple(LIMITS_S)
-#: How long we watch at most, to see by how much a promise was broken.
-_PATIENCE_S = 90.0
+#: The timeout of each wait, long enough to measure by how much a guarantee was missed.
+_TIMEOUT_S = 90.0
 _FROZEN_S = 30.0
 
 _POOL = "gang-extender.test/takeovers"
@@ -37,161 +36,167 @@ _POOL = "gang-extender.test/takeovers"
 
 @dataclass
 class Round:
-    """What one side's fall was like."""
+    """The measurements of one takeover."""
 
     kind: str
-    #: Until the other one answered that it leads, and until the next pod was seen on a node.
+    #: Seconds until the other leads, and until the next pod is bound.
     takeover_s: float = 0.0
     start_s: float = 0.0
-    #: Until the old leader, alive but cut off, knew that it leads no more.
+    #: Seconds until the old leader, disconnected but running, stops leading.
     stopped_s: float | None = None
-    torn_s: float = 0.0
+    partial_s: float = 0.0
     gangs: int = 0
-    acts: int = 0
-    #: Acts of whoever did not lead.
-    strays: list[str] = field(default_factory=list)
+    writes: int = 0
+    #: Writes by a replica that did not lead.
+    writes_without_lease: list[str] = field(default_factory=list)
 
     @property
     def broken(self) -> list[str]:
-        """The promises that did not hold."""
+        """Return the guarantees that did not hold."""
         late = f"takeover took {self.takeover_s:.1f} s"
-        torn = f"a gang stood in part for {self.torn_s:.1f} s"
+        partial = f"a gang was bound in part for {self.partial_s:.1f} s"
         return [
             *([late] if self.takeover_s > LIMITS_S[self.kind] else []),
-            *([torn] if self.torn_s > TORN_S else []),
-            *(f"without leading: {stray}" for stray in self.strays),
+            *([partial] if self.partial_s > PARTIAL_S else []),
+            *(f"without leading: {stray}" for stray in self.writes_without_lease),
         ]
 
 
-def play(
-    rivals: Rivals,
+def run_round(
+    candidates: Candidates,
     kind: str,
     namespace: str,
     selector: dict[str, str],
-    chance: random.Random | None = None,
+    rng: random.Random | None = None,
 ) -> Round:
-    """Play one round: gangs come all the time, and at a moment of *chance* the leader falls."""
-    rivals.restore()
-    rivals.leader()
+    """Run one round: gangs are created all the time, and the leader fails at a random moment."""
+    candidates.start_all()
+    candidates.leader()
     played = Round(kind)
-    arrivals = Arrivals(rivals.plane, namespace, selector, rivals.scheduler_name)
+    arrivals = GangStream(candidates.plane, namespace, selector, candidates.scheduler_name)
     since = datetime.now(UTC)
     with arrivals:
-        arrivals.observer.wait_for(2 * SIZE, _PATIENCE_S)
-        # At any moment between two renewals, and in the life of a gang.
-        threading.Event().wait((chance or random.Random()).uniform(0.0, 2.0))
-        leader = rivals.leader()
-        _FALLS[kind](rivals, leader, played, arrivals)
-        arrivals.end(_PATIENCE_S)
-        played.torn_s = arrivals.torn_s()
+        arrivals.observer.wait_for(2 * SIZE, _TIMEOUT_S)
+        # At any moment between two renewals of the lease, and between two binds of a gang.
+        threading.Event().wait((rng or random.Random()).uniform(0.0, 2.0))
+        leader = candidates.leader()
+        _FAILURES[kind](candidates, leader, played, arrivals)
+        arrivals.end(_TIMEOUT_S)
+        played.partial_s = arrivals.partial_s()
         played.gangs = len(arrivals.names)
-    if rivals.is_labelled:
-        successor = [rivals.other(leader).pod]
-        wait_for(lambda: rivals.labelled() == successor, 20, "the leader alone is labelled")
-    played.acts = rivals.referee.acts(since)
-    played.strays = rivals.referee.strays(since)
+    if candidates.is_labelled:
+        successor = [candidates.other(leader).pod]
+        wait_for(lambda: candidates.labelled() == successor, 20, "the leader alone is labelled")
+    played.writes = candidates.audit.count_writes(since)
+    played.writes_without_lease = candidates.audit.writes_without_lease(since)
     return played
 
 
-def _kill(rivals: Rivals, leader: Side, played: Round, arrivals: Arrivals) -> None:
-    fell_at = time.monotonic()
+def _kill(candidates: Candidates, leader: Candidate, played: Round, arrivals: GangStream) -> None:
+    failed_at = time.monotonic()
     leader.kill()
-    _follow(rivals, leader, played, arrivals, fell_at)
+    _measure_takeover(candidates, leader, played, arrivals, failed_at)
 
 
-def _end_in_order(rivals: Rivals, leader: Side, played: Round, arrivals: Arrivals) -> None:
-    fell_at = time.monotonic()
-    leader.tell(signal.SIGTERM)
-    _follow(rivals, leader, played, arrivals, fell_at)
+def _terminate(
+    candidates: Candidates, leader: Candidate, played: Round, arrivals: GangStream
+) -> None:
+    failed_at = time.monotonic()
+    leader.send_signal(signal.SIGTERM)
+    _measure_takeover(candidates, leader, played, arrivals, failed_at)
     wait_for(lambda: leader.has_ended, 30, "it has ended")
     leader.kill()
 
 
-def _freeze(rivals: Rivals, leader: Side, played: Round, arrivals: Arrivals) -> None:
-    fell_at = time.monotonic()
-    leader.tell(signal.SIGSTOP)
+def _freeze(candidates: Candidates, leader: Candidate, played: Round, arrivals: GangStream) -> None:
+    failed_at = time.monotonic()
+    leader.send_signal(signal.SIGSTOP)
     try:
-        _follow(rivals, leader, played, arrivals, fell_at)
-        wait_for(lambda: time.monotonic() > fell_at + _FROZEN_S, 60, "half a minute passes")
+        _measure_takeover(candidates, leader, played, arrivals, failed_at)
+        wait_for(lambda: time.monotonic() > failed_at + _FROZEN_S, 60, "half a minute has passed")
     finally:
-        leader.tell(signal.SIGCONT)
-    _see_it_stand_by(leader)
-    # Long enough for whatever it still had in hand.
-    arrivals.wait_for_a_start_after(time.monotonic() + 3, _PATIENCE_S)
+        leader.send_signal(signal.SIGCONT)
+    _wait_until_standby(leader)
+    # Long enough for requests that it had begun.
+    arrivals.wait_for_a_start_after(time.monotonic() + 3, _TIMEOUT_S)
 
 
-def _cut_off(rivals: Rivals, leader: Side, played: Round, arrivals: Arrivals) -> None:
-    fell_at = time.monotonic()
-    leader.cable.cut()
-    other = rivals.other(leader)
+def _cut_off(
+    candidates: Candidates, leader: Candidate, played: Round, arrivals: GangStream
+) -> None:
+    failed_at = time.monotonic()
+    leader.link.cut()
+    other = candidates.other(leader)
     try:
-        wait_for(lambda: not leader.leads, _PATIENCE_S, "it leads no more")
-        played.stopped_s = time.monotonic() - fell_at
+        wait_for(lambda: not leader.leads, _TIMEOUT_S, "it leads no more")
+        played.stopped_s = time.monotonic() - failed_at
         assert not other.leads, "the other leads before this one has stopped"
-        _follow(rivals, leader, played, arrivals, fell_at)
+        _measure_takeover(candidates, leader, played, arrivals, failed_at)
     finally:
-        leader.cable.mend()
-    _see_it_stand_by(leader)
-    arrivals.wait_for_a_start_after(time.monotonic() + 1, _PATIENCE_S)
+        leader.link.restore()
+    _wait_until_standby(leader)
+    arrivals.wait_for_a_start_after(time.monotonic() + 1, _TIMEOUT_S)
 
 
-_FALLS: dict[str, Callable[[Rivals, Side, Round, Arrivals], None]] = {
+_FAILURES: dict[str, Callable[[Candidates, Candidate, Round, GangStream], None]] = {
     "SIGKILL": _kill,
-    "SIGTERM": _end_in_order,
+    "SIGTERM": _terminate,
     "SIGSTOP": _freeze,
     "cut off": _cut_off,
 }
 
 
-def _follow(
-    rivals: Rivals, leader: Side, played: Round, arrivals: Arrivals, fell_at: float
+def _measure_takeover(
+    candidates: Candidates, leader: Candidate, played: Round, arrivals: GangStream, failed_at: float
 ) -> None:
-    wait_for(lambda: rivals.other(leader).leads, _PATIENCE_S, "the other leads")
+    wait_for(lambda: candidates.other(leader).leads, _TIMEOUT_S, "the other leads")
     leads_at = time.monotonic()
-    played.takeover_s = leads_at - fell_at
-    played.start_s = arrivals.wait_for_a_start_after(leads_at, _PATIENCE_S) - fell_at
+    played.takeover_s = leads_at - failed_at
+    played.start_s = arrivals.wait_for_a_start_after(leads_at, _TIMEOUT_S) - failed_at
 
 
-def _see_it_stand_by(side: Side) -> None:
-    """Wait until it says who leads instead; a kube-scheduler that lost its lease ends itself."""
-    wait_for(lambda: side.extender.stands_by, _PATIENCE_S, "it stands by")
-    if side.scheduler is not None:
-        scheduler = side.scheduler
-        wait_for(lambda: not scheduler.is_running, _PATIENCE_S, "its scheduler has ended")
+def _wait_until_standby(candidate: Candidate) -> None:
+    """Wait until it reports standby; a kube-scheduler that lost its lease ends itself."""
+    wait_for(lambda: candidate.extender.is_standby, _TIMEOUT_S, "it stands by")
+    if candidate.scheduler is not None:
+        scheduler = candidate.scheduler
+        wait_for(lambda: not scheduler.is_running, _TIMEOUT_S, "its scheduler has ended")
         scheduler.kill()
 
 
 @contextmanager
-def pool(rivals: Rivals, node_count: int = 2) -> Iterator[dict[str, str]]:
-    """Make nodes for the gangs of many rounds; gives the selector."""
-    api, name = rivals.plane.api, rivals.scheduler_name
+def pool(candidates: Candidates, node_count: int = 2) -> Iterator[dict[str, str]]:
+    """Create nodes for the gangs of many rounds; yield their selector."""
+    api, name = candidates.plane.api, candidates.scheduler_name
     names = [f"{name}-{index}" for index in range(node_count)]
-    room = {"cpu": "1000", "memory": "1Ti", "pods": 1000}
+    capacity = {"cpu": "1000", "memory": "1Ti", "pods": 1000}
     selector = {_POOL: name}
-    api.create(*(objects.node(each, labels=selector, **room) for each in names))
-    rivals.plane.wait_until_nodes_are_ready(names)
+    api.create(*(objects.node(each, labels=selector, **capacity) for each in names))
+    candidates.plane.wait_until_nodes_are_ready(names)
     yield selector
     api.delete_all("nodes", labels=f"{_POOL}={name}")
 
 
-def rounds(rivals: Rivals, kinds: tuple[str, ...], count: int, seed: int) -> Iterator[Round]:
-    """Play *count* rounds of each kind, the kinds in turn; *seed* draws when a leader falls."""
-    chance = random.Random(seed)
-    api = rivals.plane.api
-    with pool(rivals) as selector:
+def rounds(
+    candidates: Candidates, kinds: tuple[str, ...], count: int, seed: int
+) -> Iterator[Round]:
+    """Run *count* rounds of each kind, in turn; *seed* determines when a leader fails."""
+    rng = random.Random(seed)
+    api = candidates.plane.api
+    with pool(candidates) as selector:
         for number in range(count):
             for kind in kinds:
                 words = kind.lower().replace(" ", "-")
-                namespace = f"{rivals.scheduler_name}-{words}-{number}"
+                namespace = f"{candidates.scheduler_name}-{words}-{number}"
                 api.create(objects.namespace(namespace))
-                yield play(rivals, kind, namespace, selector, chance)
+                yield run_round(candidates, kind, namespace, selector, rng)
                 for resource in (objects.POD_GROUPS, "pods"):
                     with suppress(ApiError):
                         api.delete_all(resource, namespace, grace_seconds=0)
 
 
 def table(played: list[Round]) -> str:
-    """The figures as Markdown, one row for each kind."""
+    """Return the figures as a Markdown table, one row for each kind."""
     rows = [
         "| the leader | rounds | gangs | takeover min / median / max | next start, median / max |"
         " longest in part | acts judged | by a non-leader |",
@@ -205,8 +210,8 @@ def table(played: list[Round]) -> str:
                 f"| {kind} | {len(these)} | {sum(r.gangs for r in these)}"
                 f" | {min(took):.1f} / {statistics.median(took):.1f} / {max(took):.1f} s"
                 f" | {statistics.median(start):.1f} / {max(start):.1f} s"
-                f" | {max(r.torn_s for r in these):.2f} s | {sum(r.acts for r in these)}"
-                f" | {sum(len(r.strays) for r in these)} |"
+                f" | {max(r.partial_s for r in these):.2f} s | {sum(r.writes for r in these)}"
+                f" | {sum(len(r.writes_without_lease) for r in these)} |"
             )
     stopped = [each.stopped_s for each in played if each.stopped_s is not None]
     if stopped:

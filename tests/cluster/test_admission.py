@@ -1,4 +1,4 @@
-"""The admission policies on the real API server: what they refuse, what they warn about."""
+"""The admission policies on the real API server: what they refuse and warn about."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from tests import objects
 
 from .api import Api, ApiError, Object
 from .control_plane import MANIFESTS, ControlPlane
-from .stage import gang, running_pair
-from .telling import wait_until_running
+from .reported import wait_until_running
+from .train_gang import gang, running_pair
 from .waiting import wait_for
 
 ADMISSION = MANIFESTS / "admission"
@@ -28,20 +28,20 @@ def guarded(
     control_plane_binaries: None,
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[ControlPlane]:
-    """A control plane of its own: policies hold for everybody on it, and come and go slowly."""
+    """A control plane of its own: policies apply to all its users, and take time to apply."""
     with ControlPlane(tmp_path_factory.mktemp("guarded")) as plane:
         plane.install()
         plane.kubectl("apply", "-k", ADMISSION)
-        _wait_until_all_policies_hold(plane.api)
+        _wait_until_policies_apply(plane.api)
         yield plane
 
 
-def _wait_until_all_policies_hold(api: Api) -> None:
-    """Every policy is heard of: the API server reads them a moment after they are written."""
+def _wait_until_policies_apply(api: Api) -> None:
+    """Wait until each policy applies: the API server reads them a moment after the write."""
     api.create(objects.namespace("probe"))
     tenant = _tenant(api, "probe")
 
-    def holds() -> bool:
+    def all_apply() -> bool:
         marked = objects.pod("probe", "probe", annotations={STARTED_IN: "x"})
         hard = objects.pod_group("hard", "probe", 1, networkTopology={})
         soft = objects.pod_group(
@@ -49,20 +49,20 @@ def _wait_until_all_policies_hold(api: Api) -> None:
         )
         assert _is_refused(api, objects.queue("probe", parent="probe")), "queues"
         assert _is_refused(api, hard), "pod groups"
-        assert api.warned(soft), "without effect"
+        assert api.create_with_warnings(soft), "ignored field"
         assert _is_refused(tenant, marked), "started in"
         assert _is_refused(tenant, sized("probe", "labels", 257)), "pod sizes"
         return True
 
-    def settle() -> bool:
+    def check() -> bool:
         try:
-            return holds()
+            return all_apply()
         finally:
             api.delete(objects.QUEUES, "probe")
             api.delete(objects.POD_GROUPS, "hard", "probe")
             api.delete("pods", "probe", "probe", grace_seconds=0)
 
-    wait_for(settle, 20, "all policies hold", every_s=0.2)
+    wait_for(check, 20, "all policies apply", every_s=0.2)
 
 
 def _is_refused(api: Api, wanted: Object) -> bool:
@@ -74,9 +74,9 @@ def _is_refused(api: Api, wanted: Object) -> bool:
 
 
 def _tenant(api: Api, namespace: str) -> Api:
-    """Somebody with the rights of the stock role `edit` in *namespace*, and nowhere else.
+    """Return a client with the permissions of the stock role `edit` in *namespace* alone.
 
-    That role itself is put together by a controller, and none runs here.
+    A controller aggregates that role, and none runs here, so the part for pods is bound.
     """
     about = {"name": "tenant", "namespace": namespace}
     rbac = "rbac.authorization.k8s.io"
@@ -92,14 +92,14 @@ def _tenant(api: Api, namespace: str) -> Api:
     )
     asked = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}}
     path = f"/api/v1/namespaces/{namespace}/serviceaccounts/tenant/token"
-    tenant = api.as_another(api.request("POST", path, asked)["status"]["token"])
+    tenant = api.with_token(api.request("POST", path, asked)["status"]["token"])
 
     def has_rights() -> bool:
-        tenant.delete("pods", "nobody", namespace)
+        tenant.delete("pods", "missing", namespace)
         return True
 
-    # The API server reads whom it has given rights a moment after that was written.
-    wait_for(has_rights, 20, "the tenant has its rights")
+    # The authorizer reads the binding a moment after it is written.
+    wait_for(has_rights, 20, "the tenant has its permissions")
     return tenant
 
 
@@ -119,8 +119,8 @@ def tenant(api: Api, namespace: str) -> Api:
 
 
 @pytest.fixture(autouse=True)
-def no_queue_stays(api: Api) -> Iterator[None]:
-    """What one test guarantees to nobody would be kept from the gangs of the next."""
+def delete_queues(api: Api) -> Iterator[None]:
+    """Delete the queues of each test: their guarantees would reserve capacity in the next."""
     yield
     api.delete_all(objects.QUEUES)
 
@@ -140,7 +140,7 @@ def queue(**spec: Any) -> Object:
         pytest.param(
             {"guarantee": {"resource": {"cpu": "1500m"}}, "capability": {"cpu": "1.4"}},
             "spec.guarantee.resource is above spec.capability in cpu;",
-            id="in other words",
+            id="other notation",
         ),
         pytest.param(
             {"guarantee": {"resource": {"a.b/gpu": 1}}, "capability": {"a.b/gpu": "0"}},
@@ -152,7 +152,7 @@ def queue(**spec: Any) -> Object:
             "spec.deserved is above spec.capability in memory;",
             id="deserved above capability",
         ),
-        # Our CRDs refuse most of these before; Volcano's own take any words.
+        # Our CRDs refuse most of these before; Volcano's own accept any text.
         pytest.param({"capability": {"cpu": "much"}}, "spec.capability.cpu", id="no number"),
         pytest.param(
             {"capability": {"cpu": "1e99999999999999999999"}},
@@ -162,7 +162,7 @@ def queue(**spec: Any) -> Object:
         pytest.param({"deserved": {"cpu": "-1"}}, "an amount of cpu is negative", id="negative"),
     ],
 )
-def test_a_queue_that_makes_no_sense_by_itself_is_refused(
+def test_queue_with_contradictory_fields_is_refused(
     api: Api, spec: dict[str, Any], words: str
 ) -> None:
     with pytest.raises(ApiError) as refusal:
@@ -171,15 +171,15 @@ def test_a_queue_that_makes_no_sense_by_itself_is_refused(
     assert words in str(refusal.value)
 
 
-def test_a_queue_may_not_be_its_own_parent(api: Api) -> None:
+def test_queue_as_its_own_parent_is_refused(api: Api) -> None:
     with pytest.raises(ApiError, match="names the queue itself"):
-        api.create(objects.queue("narcissus", parent="narcissus"))
+        api.create(objects.queue("loop", parent="loop"))
 
 
 @pytest.mark.parametrize(
     "spec",
     [
-        pytest.param({}, id="nothing said"),
+        pytest.param({}, id="empty"),
         pytest.param(
             {
                 "guarantee": {"resource": {"cpu": "4", "memory": "64Gi"}},
@@ -195,27 +195,29 @@ def test_a_queue_may_not_be_its_own_parent(api: Api) -> None:
         ),
     ],
 )
-def test_a_queue_that_makes_sense_is_taken(api: Api, spec: dict[str, Any]) -> None:
-    assert api.warned(queue(**spec)) == []
+def test_valid_queue_is_accepted_without_warning(api: Api, spec: dict[str, Any]) -> None:
+    assert api.create_with_warnings(queue(**spec)) == []
 
 
-def test_a_queue_that_was_senseless_before_can_still_be_labelled_and_mended(
+def test_invalid_queue_of_earlier_can_be_labelled_and_corrected(
     plane: ControlPlane, api: Api
 ) -> None:
     name = "gang-extender-queues"
     binding = api.get(BINDINGS, name)
     api.delete(BINDINGS, name)
     old = queue(guarantee={"resource": {"cpu": 4}}, capability={"cpu": 3})
-    wait_for(lambda: api.create(old), 20, "nobody refuses it", every_s=0.2)
+    wait_for(lambda: api.create(old), 20, "the policy is off", every_s=0.2)
     api.create({**binding, "metadata": {"name": name}})
-    wait_for(lambda: _is_refused(api, queue(**old["spec"])), 20, "it holds again", every_s=0.2)
+    wait_for(
+        lambda: _is_refused(api, queue(**old["spec"])), 20, "the policy applies again", every_s=0.2
+    )
 
-    called = old["metadata"]["name"]
-    api.patch(objects.QUEUES, called, {"metadata": {"labels": {"seen": "yes"}}})
-    api.patch(objects.QUEUES, called, {"status": {"state": "Open"}}, subresource="status")
+    name = old["metadata"]["name"]
+    api.patch(objects.QUEUES, name, {"metadata": {"labels": {"seen": "yes"}}})
+    api.patch(objects.QUEUES, name, {"status": {"state": "Open"}}, subresource="status")
     with pytest.raises(ApiError, match="is above"):
-        api.patch(objects.QUEUES, called, {"spec": {"capability": {"cpu": "3500m"}}})
-    api.patch(objects.QUEUES, called, {"spec": {"capability": {"cpu": "4"}}})
+        api.patch(objects.QUEUES, name, {"spec": {"capability": {"cpu": "3500m"}}})
+    api.patch(objects.QUEUES, name, {"spec": {"capability": {"cpu": "4"}}})
 
 
 @pytest.mark.parametrize(
@@ -227,7 +229,7 @@ def test_a_queue_that_was_senseless_before_can_still_be_labelled_and_mended(
         pytest.param({"minTaskMember": {"worker": -1}}, "spec.minTaskMember", id="negative"),
     ],
 )
-def test_a_pod_group_that_could_never_start_is_refused(
+def test_pod_group_that_can_never_start_is_refused(
     api: Api, namespace: str, spec: dict[str, Any], words: str
 ) -> None:
     with pytest.raises(ApiError) as refusal:
@@ -236,27 +238,25 @@ def test_a_pod_group_that_could_never_start_is_refused(
     assert words in str(refusal.value)
 
 
-def test_what_has_no_effect_in_a_pod_group_is_warned_about_and_taken(
-    api: Api, namespace: str
-) -> None:
-    wishful = objects.pod_group("wishful", namespace, 0, networkTopology={"mode": "soft"})
-    wishful["metadata"]["annotations"] = {"volcano.sh/cooldown-time": "60s"}
+def test_pod_group_with_ignored_fields_is_accepted_with_warnings(api: Api, namespace: str) -> None:
+    soft = objects.pod_group("soft", namespace, 0, networkTopology={"mode": "soft"})
+    soft["metadata"]["annotations"] = {"volcano.sh/cooldown-time": "60s"}
 
-    said = " ".join(api.warned(wishful))
+    warnings = " ".join(api.create_with_warnings(soft))
 
-    assert "spec.networkTopology of mode soft has no effect here" in said
-    assert "spec.minMember is 0" in said
-    assert "annotations without effect here: volcano.sh/cooldown-time" in said
-    assert api.get(objects.POD_GROUPS, "wishful", namespace)["spec"]["networkTopology"]
+    assert "spec.networkTopology of mode soft has no effect here" in warnings
+    assert "spec.minMember is 0" in warnings
+    assert "annotations without effect here: volcano.sh/cooldown-time" in warnings
+    assert api.get(objects.POD_GROUPS, "soft", namespace)["spec"]["networkTopology"]
 
 
-def test_an_ordinary_pod_group_is_taken_without_a_word(api: Api, namespace: str) -> None:
+def test_ordinary_pod_group_is_accepted_without_warning(api: Api, namespace: str) -> None:
     plain = objects.pod_group("plain", namespace, 2, minTaskMember={"worker": 2})
 
-    assert api.warned(plain) == []
+    assert api.create_with_warnings(plain) == []
 
 
-def test_what_has_no_effect_in_a_queue_is_warned_about_and_taken(api: Api) -> None:
+def test_queue_with_ignored_fields_is_accepted_with_warnings(api: Api) -> None:
     strict = queue(
         dequeueStrategy="fifo",
         type="x",
@@ -264,24 +264,24 @@ def test_what_has_no_effect_in_a_queue_is_warned_about_and_taken(api: Api) -> No
         affinity={"nodeGroupAffinity": {}},
     )
 
-    said = " ".join(api.warned(strict))
+    warnings = " ".join(api.create_with_warnings(strict))
 
     for word in ("dequeueStrategy", "affinity", "extendClusters", "type"):
-        assert f"spec.{word} has no effect here" in said
-    assert api.warned(queue(dequeueStrategy="traverse")) == []
+        assert f"spec.{word} has no effect here" in warnings
+    assert api.create_with_warnings(queue(dequeueStrategy="traverse")) == []
 
 
-def test_a_tenant_may_neither_bring_nor_change_nor_drop_where_a_pod_was_started(
+def test_tenant_may_not_set_change_or_remove_the_started_in_annotation(
     api: Api, tenant: Api, namespace: str
 ) -> None:
     mark = {"metadata": {"annotations": {STARTED_IN: "else"}}}
     tenant.create(objects.pod("plain", namespace))
     with pytest.raises(ApiError, match="is written by who binds the pod"):
-        tenant.create(objects.pod("brought", namespace, annotations={STARTED_IN: "x"}))
+        tenant.create(objects.pod("annotated", namespace, annotations={STARTED_IN: "x"}))
     with pytest.raises(ApiError, match="is written by who binds the pod"):
         tenant.patch("pods", "plain", mark, namespace)
 
-    # Who may do anything may do this: what is restored from a backup has the mark.
+    # An administrator may: pods that are restored from a backup have the annotation.
     api.create(objects.pod("marked", namespace, annotations={STARTED_IN: "x"}))
     for other in ("else", None):
         change = {"metadata": {"annotations": {STARTED_IN: other}}}
@@ -291,7 +291,7 @@ def test_a_tenant_may_neither_bring_nor_change_nor_drop_where_a_pod_was_started(
     tenant.patch("pods", "marked", {"metadata": {"labels": {"mine": "yes"}}}, namespace)
 
 
-def test_who_may_write_a_status_may_not_slip_the_mark_in_nor_who_may_only_bind_the_old_way(
+def test_status_patches_and_legacy_bindings_may_not_set_the_started_in_annotation(
     api: Api, tenant: Api, namespace: str
 ) -> None:
     rbac = "rbac.authorization.k8s.io"
@@ -327,13 +327,13 @@ def test_who_may_write_a_status_may_not_slip_the_mark_in_nor_who_may_only_bind_t
             return "is written by who binds the pod" in str(error)
         return False
 
-    # The authorizer hears of the role a moment after it was written.
-    wait_for(lambda: refused(True), 10, "the status of a pod brings no mark")
-    wait_for(lambda: refused(False), 10, "a binding of the old way brings no mark")
+    # The authorizer reads the role a moment after it is written.
+    wait_for(lambda: refused(True), 10, "a status patch sets no annotation")
+    wait_for(lambda: refused(False), 10, "a legacy binding sets no annotation")
     assert STARTED_IN not in api.get("pods", "plain", namespace)["metadata"].get("annotations", {})
 
 
-def test_our_own_binds_still_mark_the_pods_of_a_gang(
+def test_binds_of_the_extender_set_the_started_in_annotation(
     plane: ControlPlane, api: Api, namespace: str, nodes: Any
 ) -> None:
     pool = nodes(1, cpu="4")
@@ -347,7 +347,7 @@ def test_our_own_binds_still_mark_the_pods_of_a_gang(
 
 
 def sized(namespace: str, what: str, number: int) -> Object:
-    """A pod with so much of something."""
+    """Return a pod with *number* items in the field *what*."""
     pod = objects.pod("probe", namespace)
     container = pod["spec"]["containers"][0]
     if what == "labels":
@@ -366,17 +366,17 @@ def sized(namespace: str, what: str, number: int) -> Object:
         within = {"key": "k", "operator": "In", "values": ["a"]}
         terms = [{"matchExpressions": [within]} for _ in range(number // 3)]
         required = {"nodeSelectorTerms": terms}
-        wished = [{"weight": 1, "preference": term} for term in terms]
+        preferred = [{"weight": 1, "preference": term} for term in terms]
         pod["spec"]["affinity"] = {
             "nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": required}
             if what == "affinity"
-            else {"preferredDuringSchedulingIgnoredDuringExecution": wished}
+            else {"preferredDuringSchedulingIgnoredDuringExecution": preferred}
         }
     return pod
 
 
 @pytest.mark.parametrize(
-    ("what", "most", "words"),
+    ("what", "limit", "words"),
     [
         ("labels", 256, "more than 256 labels; keep what nobody selects by in annotations"),
         ("resources", 250, "more than 256 limits in all containers together"),
@@ -385,18 +385,18 @@ def sized(namespace: str, what: str, number: int) -> Object:
         ("tolerations", 254, "more than 256 tolerations; one with operator Exists"),
         ("selector", 128, "more than 128 labels in the nodeSelector"),
         ("affinity", 999, "more than 1000 terms, expressions and values in the node affinity"),
-        ("wishes", 999, "more than 1000 terms, expressions and values in the node affinity"),
+        ("preferences", 999, "more than 1000 terms, expressions and values in the node affinity"),
     ],
 )
-def test_a_pod_that_would_stop_kube_scheduler_by_its_size_is_refused(
-    tenant: Api, namespace: str, what: str, most: int, words: str
+def test_pod_that_exceeds_a_size_limit_is_refused(
+    tenant: Api, namespace: str, what: str, limit: int, words: str
 ) -> None:
     with pytest.raises(ApiError, match=words):
-        tenant.create(sized(namespace, what, most + 10))
-    tenant.create(sized(namespace, what, most))
+        tenant.create(sized(namespace, what, limit + 10))
+    tenant.create(sized(namespace, what, limit))
 
 
-def test_labels_may_not_grow_beyond_the_bound_later(tenant: Api, namespace: str) -> None:
+def test_labels_may_not_grow_beyond_the_limit_later(tenant: Api, namespace: str) -> None:
     tenant.create(objects.pod("grows", namespace))
 
     def label(*names: str) -> None:
@@ -409,12 +409,12 @@ def test_labels_may_not_grow_beyond_the_bound_later(tenant: Api, namespace: str)
 
 
 def _tolerations(pod: Object, number: int) -> Object:
-    """So many more than *pod* has; none of those may be taken away."""
+    """Return the tolerations of *pod* and *number* more: existing ones may not be removed."""
     more = [{"key": f"more-{each}", "operator": "Exists"} for each in range(number)]
     return {"spec": {"tolerations": [*pod["spec"]["tolerations"], *more]}}
 
 
-def test_tolerations_may_not_grow_beyond_the_bound_later(tenant: Api, namespace: str) -> None:
+def test_tolerations_may_not_grow_beyond_the_limit_later(tenant: Api, namespace: str) -> None:
     pod = tenant.create(objects.pod("grows", namespace))[0]
 
     tenant.patch("pods", "grows", _tolerations(pod, 200), namespace)
@@ -423,18 +423,18 @@ def test_tolerations_may_not_grow_beyond_the_bound_later(tenant: Api, namespace:
 
 
 @pytest.mark.parametrize(
-    ("what", "most", "words"),
+    ("what", "limit", "words"),
     [
         ("selector", 128, "more than 128 labels in the nodeSelector"),
         ("affinity", 999, "more than 1000 terms, expressions and values in the node affinity"),
-        ("wishes", 999, "more than 1000 terms, expressions and values in the node affinity"),
+        ("preferences", 999, "more than 1000 terms, expressions and values in the node affinity"),
     ],
 )
-def test_where_a_gated_pod_may_go_may_not_grow_beyond_the_bound_later(
-    tenant: Api, namespace: str, what: str, most: int, words: str
+def test_node_selector_of_a_gated_pod_may_not_grow_beyond_the_limit_later(
+    tenant: Api, namespace: str, what: str, limit: int, words: str
 ) -> None:
     field = "nodeSelector" if what == "selector" else "affinity"
-    for number in (most, most + 10):
+    for number in (limit, limit + 10):
         gates = [{"name": "example.com/wait"}]
         tenant.create(objects.pod(f"grows-{number}", namespace, schedulingGates=gates))
 
@@ -442,40 +442,38 @@ def test_where_a_gated_pod_may_go_may_not_grow_beyond_the_bound_later(
         asked = sized(namespace, what, number)["spec"][field]
         tenant.patch("pods", f"grows-{number}", {"spec": {field: asked}}, namespace)
 
-    grow(most)
+    grow(limit)
     with pytest.raises(ApiError, match=words):
-        grow(most + 10)
+        grow(limit + 10)
 
 
-def test_a_pod_that_was_too_large_before_can_still_be_annotated(
-    api: Api, tenant: Api, namespace: str
-) -> None:
+def test_oversized_pod_of_earlier_can_be_annotated(api: Api, tenant: Api, namespace: str) -> None:
     name = "gang-extender-pod-sizes"
     binding = api.get(BINDINGS, name)
     api.delete(BINDINGS, name)
     old = sized(namespace, "tolerations", 300)
-    wait_for(lambda: tenant.create(old), 20, "nobody refuses it", every_s=0.2)
+    wait_for(lambda: tenant.create(old), 20, "the policy is off", every_s=0.2)
     api.create({**binding, "metadata": {"name": name}})
     another = sized(namespace, "labels", 257)
-    wait_for(lambda: _is_refused(tenant, another), 20, "it holds again", every_s=0.2)
+    wait_for(lambda: _is_refused(tenant, another), 20, "the policy applies again", every_s=0.2)
 
-    called = old["metadata"]["name"]
-    tenant.patch("pods", called, {"metadata": {"annotations": {"seen": "yes"}}}, namespace)
-    more = _tolerations(api.get("pods", called, namespace), 1)
+    name = old["metadata"]["name"]
+    tenant.patch("pods", name, {"metadata": {"annotations": {"seen": "yes"}}}, namespace)
+    more = _tolerations(api.get("pods", name, namespace), 1)
     with pytest.raises(ApiError, match="more than 256 tolerations"):
-        tenant.patch("pods", called, more, namespace)
+        tenant.patch("pods", name, more, namespace)
 
 
-def test_a_pod_that_says_next_to_nothing_is_taken(tenant: Api, namespace: str) -> None:
-    """Most of what is counted may be missing: that is none, and no mistake."""
+def test_pod_with_minimal_fields_is_accepted(tenant: Api, namespace: str) -> None:
+    """Most of the counted fields are optional; a missing one counts as empty."""
     pod = objects.pod("bare", namespace)
     del pod["spec"]["containers"][0]["resources"]
     pod["metadata"].pop("labels", None)
     pod["spec"].pop("tolerations", None)
     pod["spec"]["initContainers"] = [{"name": "first", "image": "none"}]
-    wish = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n"]}]}
-    wishes = [{"weight": 1, "preference": wish}]
+    term = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n"]}]}
+    terms = [{"weight": 1, "preference": term}]
     pod["spec"]["affinity"] = {
-        "nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": wishes}
+        "nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": terms}
     }
     tenant.create(pod)

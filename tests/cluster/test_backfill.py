@@ -1,4 +1,4 @@
-"""Room that is kept for a gang is used meanwhile by a pod whose deadline nobody can lengthen."""
+"""Reserved capacity is used meanwhile by pods whose activeDeadlineSeconds ends them in time."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ from tests import objects
 from .api import Api, ApiError, Object
 from .control_plane import ControlPlane
 from .extender_process import Extender
-from .stage import Pool
+from .train_gang import Pool
 from .waiting import wait_for
 
 NAME = "backfill-scheduler"
 FLAG = f"--scheduler-name={NAME}"
-LONG_S = 60
+TIMEOUT_S = 60
 
 
-def said(extender: Extender, namespace: str, gang: str) -> str:
-    status, told = extender.ask(f"/api/v1/gangs/{namespace}/{gang}")
-    return str(json.loads(told).get("message", "")) if status == 200 else ""
+def message_of(extender: Extender, namespace: str, gang: str) -> str:
+    status, text = extender.get(f"/api/v1/gangs/{namespace}/{gang}")
+    return str(json.loads(text).get("message", "")) if status == 200 else ""
 
 
-def test_kept_room_is_for_those_whom_the_kubelet_ends_in_time(
+def test_reserved_capacity_is_open_to_pods_with_a_deadline_alone(
     plane: ControlPlane,
     api: Api,
     namespace: str,
@@ -47,32 +47,35 @@ def test_kept_room_is_for_those_whom_the_kubelet_ends_in_time(
         plane.extender(FLAG, f"--config={policy}") as extender,
         plane.scheduler(plane.scheduler_config(extender, FLAG)),
     ):
-        word = {"gang-extender.io/duration": "2h"}
-        create(objects.pod("old", namespace, cpu="2", annotations=word, **about))
-        wait_for(lambda: node_of("old"), LONG_S, "the long one is bound")
+        duration = {"gang-extender.io/duration": "2h"}
+        create(objects.pod("old", namespace, cpu="2", annotations=duration, **about))
+        wait_for(lambda: node_of("old"), TIMEOUT_S, "the long pod is bound")
         create(objects.pod_group("large", namespace, 2))
         create(*objects.pods(2, "large", namespace, gang="large", cpu="4", **about))
         wait_for(
-            lambda: "capacity is reserved for it" in said(extender, namespace, "large"),
-            LONG_S,
-            "room is kept",
+            lambda: "capacity is reserved for it" in message_of(extender, namespace, "large"),
+            TIMEOUT_S,
+            "capacity is reserved",
         )
-        boast = {"gang-extender.io/duration": "1m"}
-        create(objects.pod("boaster", namespace, annotations=boast, **about))
+        duration = {"gang-extender.io/duration": "1m"}
+        create(objects.pod("no-deadline", namespace, annotations=duration, **about))
         wait_for(
-            lambda: "only gangs that activeDeadline" in said(extender, namespace, "pod:boaster"),
-            LONG_S,
-            "one without a deadline is told why it waits",
+            lambda: (
+                "only gangs that activeDeadline"
+                in message_of(extender, namespace, "pod:no-deadline")
+            ),
+            TIMEOUT_S,
+            "the pod without a deadline has the reason",
         )
 
         create(objects.pod("brief", namespace, activeDeadlineSeconds=300, **about))
         wait_for(
             lambda: node_of("brief"),
-            LONG_S,
-            "one with a deadline is bound",
-            seeing=lambda: said(extender, namespace, "pod:brief"),
+            TIMEOUT_S,
+            "the pod with a deadline is bound",
+            seeing=lambda: message_of(extender, namespace, "pod:brief"),
         )
-        assert node_of("boaster") is None
+        assert node_of("no-deadline") is None
         assert node_of("large-0") is None
 
         for longer in (301, None):

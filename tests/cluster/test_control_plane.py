@@ -1,4 +1,4 @@
-"""The control plane that all other cluster tests stand on."""
+"""The control plane that all other cluster tests use."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tests.objects import phase, pod
 
 from .api import Api
 from .control_plane import ControlPlane
-from .stage import Pool
+from .train_gang import Pool
 from .waiting import wait_for
 
 STOCK = "default-scheduler"
@@ -22,7 +22,7 @@ def stock_scheduler(plane: ControlPlane) -> Iterator[None]:
         yield
 
 
-def test_a_pod_is_bound_runs_for_its_time_and_succeeds(
+def test_pod_is_bound_runs_for_its_time_and_succeeds(
     stock_scheduler: None, nodes: Callable[..., Pool], namespace: str, plane: ControlPlane
 ) -> None:
     pool = nodes(1)
@@ -32,15 +32,15 @@ def test_a_pod_is_bound_runs_for_its_time_and_succeeds(
         )
         (bind,) = observed.wait_for(1, seconds=10)
 
-    def look() -> str:
+    def current() -> str:
         return phase(plane.api.get("pods", "p", namespace))
 
     assert (bind.pod, bind.node) == ("p", pool.names[0])
-    wait_for(lambda: look() == "Running", 5, "the pod runs", seeing=look)
-    wait_for(lambda: look() == "Succeeded", 5, "the pod succeeds", seeing=look)
+    wait_for(lambda: current() == "Running", 5, "the pod runs", seeing=current)
+    wait_for(lambda: current() == "Succeeded", 5, "the pod succeeds", seeing=current)
 
 
-def test_the_observer_knows_what_was_in_use_at_the_busiest_moment(
+def test_observer_reports_peak_usage(
     stock_scheduler: None, nodes: Callable[..., Pool], namespace: str, plane: ControlPlane
 ) -> None:
     pool = nodes(1, cpu="4")
@@ -53,14 +53,14 @@ def test_the_observer_knows_what_was_in_use_at_the_busiest_moment(
         plane.api.create(pod("next", namespace, cpu="2", **rest))
         observed.wait_for(1, 10, prefix="next")
         plane.api.delete("pods", "early", namespace, grace_seconds=0)
-        wait_for(lambda: len(observed.ended) == 2, 10, "both ends were seen")
+        wait_for(lambda: len(observed.ended) == 2, 10, "both ends are observed")
 
     assert observed.ended == ["brief", "early"]
     assert observed.peaks(lambda pod: pod["spec"]["nodeName"]) == {pool.names[0]: 3}
     assert [bind.pod for bind in observed.binds] == ["brief", "next"]
 
 
-def test_a_deleted_pod_stops_gracefully_and_is_removed(
+def test_deleted_pod_stops_gracefully_and_is_removed(
     stock_scheduler: None, nodes: Callable[..., Pool], namespace: str, api: Api
 ) -> None:
     pool = nodes(1)
@@ -74,7 +74,7 @@ def test_a_deleted_pod_stops_gracefully_and_is_removed(
     wait_for(lambda: api.find("pods", "p", namespace) is None, 10, "the pod is removed")
 
 
-def test_the_audit_log_tells_who_wrote_what(
+def test_audit_log_has_the_user_of_each_write(
     nodes: Callable[..., Pool], plane: ControlPlane
 ) -> None:
     (name,) = nodes(1).names

@@ -1,4 +1,4 @@
-"""What survives when one of us dies in the middle."""
+"""Crashes of the extender and of kube-scheduler while binds wait."""
 
 from __future__ import annotations
 
@@ -9,49 +9,51 @@ import pytest
 from .api import Api
 from .control_plane import ControlPlane
 from .observer import WHOLE_S
-from .stage import OURS, SCHEDULER, GangScheduler, Pool, Stage
+from .train_gang import OURS, SCHEDULER, GangScheduler, Pool, TrainGang
 
 Nodes = Callable[..., Pool]
 
 
 @pytest.fixture
-def stage(plane: ControlPlane, api: Api, namespace: str, nodes: Nodes) -> Iterator[Stage]:
-    """Two members of a gang of three at the barrier of a pair of the test's own, to be killed."""
+def train(plane: ControlPlane, api: Api, namespace: str, nodes: Nodes) -> Iterator[TrainGang]:
+    """Two waiting binds of a gang of three, with a pair of the test's own."""
     with plane.extender(*OURS) as extender:
         config = plane.scheduler_config(extender, f"--scheduler-name={SCHEDULER}")
         with plane.scheduler(config) as scheduler:
-            stage = Stage(api, GangScheduler(extender, scheduler), namespace, nodes(1))
-            stage.hold(2, minimum=3)
-            yield stage
+            train = TrainGang(api, GangScheduler(extender, scheduler), namespace, nodes(1))
+            train.create_waiting(2, minimum=3)
+            yield train
 
 
-def test_a_killed_extender_loses_nothing_and_the_gang_starts_whole_after_its_restart(
-    plane: ControlPlane, stage: Stage
+def test_gang_starts_whole_after_the_extender_was_killed(
+    plane: ControlPlane, train: TrainGang
 ) -> None:
-    stage.extender.kill()
+    train.extender.kill()
 
-    assert stage.bound == []
-    with plane.binds(stage.namespace) as binds:
-        stage.extender.start()
-        stage.add(2)
+    assert train.bound == []
+    with plane.binds(train.namespace) as binds:
+        train.extender.start()
+        train.add(2)
         binds.wait_for(3, 60)
         assert binds.spread_s() < WHOLE_S
 
 
-def test_a_killed_kube_scheduler_leaves_nothing_held(plane: ControlPlane, stage: Stage) -> None:
-    stage.pair.scheduler.kill()
+def test_no_bind_waits_after_kube_scheduler_was_killed(
+    plane: ControlPlane, train: TrainGang
+) -> None:
+    train.pair.scheduler.kill()
 
-    stage.wait_until_held(0)
-    assert stage.bound == []
-    with plane.binds(stage.namespace) as binds:
-        stage.pair.scheduler.start()
-        stage.add(2)
+    train.wait_for_waiting_binds(0)
+    assert train.bound == []
+    with plane.binds(train.namespace) as binds:
+        train.pair.scheduler.start()
+        train.add(2)
         binds.wait_for(3, 60)
         assert binds.spread_s() < WHOLE_S
 
 
-def test_an_extender_told_to_stop_refuses_what_it_holds_at_once(stage: Stage) -> None:
-    stage.extender.terminate()
+def test_extender_refuses_waiting_binds_on_sigterm(train: TrainGang) -> None:
+    train.extender.terminate()
 
-    stage.wait_until_told("train-0", "the extender is shutting down")
-    assert stage.bound == []
+    train.wait_until_refused("train-0", "the extender is shutting down")
+    assert train.bound == []

@@ -1,4 +1,4 @@
-"""Our CRDs on the real API server: what they refuse and show, and how stricter ones come in."""
+"""The CRDs on the real API server: validation, printed columns, and an upgrade."""
 
 from __future__ import annotations
 
@@ -45,16 +45,14 @@ def group(name: str, **spec: Any) -> Object:
     ],
     ids=lambda each: each if isinstance(each, str) else "",
 )
-def test_what_cannot_be_meant_is_refused_and_the_field_is_named(
-    lab: ControlPlane, thing: Object, field: str
-) -> None:
+def test_invalid_field_is_refused_by_name(lab: ControlPlane, thing: Object, field: str) -> None:
     with pytest.raises(ApiError) as refused:
         lab.api.create(thing)
 
     assert field in str(refused.value)
 
 
-def test_what_volcano_takes_is_taken(lab: ControlPlane) -> None:
+def test_objects_valid_in_volcano_are_accepted(lab: ControlPlane) -> None:
     affinity = {
         "nodeGroupAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": ["big"]},
         "nodeGroupAntiAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": ["old"]},
@@ -71,12 +69,12 @@ def test_what_volcano_takes_is_taken(lab: ControlPlane) -> None:
         objects.queue("volcano", capability=amounts, deserved=amounts, affinity=affinity),
     )
 
-    taken = lab.api.get(objects.POD_GROUPS, "volcano", TEAM)
-    assert taken["spec"]["networkTopology"]["highestTierAllowed"] == 2
+    stored = lab.api.get(objects.POD_GROUPS, "volcano", TEAM)
+    assert stored["spec"]["networkTopology"]["highestTierAllowed"] == 2
     assert lab.api.get(QUEUES, "volcano")["spec"]["affinity"] == affinity
 
 
-def test_nobody_can_store_a_group_or_a_queue_deeper_than_we_read(lab: ControlPlane) -> None:
+def test_deeply_nested_fields_are_pruned(lab: ControlPlane) -> None:
     deep: object = 1
     for _ in range(200):
         deep = {"a": deep}
@@ -85,16 +83,15 @@ def test_nobody_can_store_a_group_or_a_queue_deeper_than_we_read(lab: ControlPla
         objects.queue("deep", affinity={"a": deep}, extendClusters=[{"a": deep}]),
     )
 
-    kept = lab.api.get(objects.POD_GROUPS, "deep", TEAM)["spec"]
-    assert (kept["networkTopology"], kept["subGroupPolicy"]) == ({"mode": "hard"}, [{}])
-    kept = lab.api.get(QUEUES, "deep")["spec"]
-    assert (kept["affinity"], kept["extendClusters"]) == ({}, [{}])
+    stored = lab.api.get(objects.POD_GROUPS, "deep", TEAM)["spec"]
+    assert (stored["networkTopology"], stored["subGroupPolicy"]) == ({"mode": "hard"}, [{}])
+    stored = lab.api.get(QUEUES, "deep")["spec"]
+    assert (stored["affinity"], stored["extendClusters"]) == ({}, [{}])
 
 
 def rows(lab: ControlPlane, what: str, name: str) -> dict[str, str]:
-    """What `kubectl get` shows of one object, by the heads of its columns."""
-    said = lab.kubectl("get", what, name, "-n", TEAM, "-o", "wide")
-    head, row = said.splitlines()
+    """Return what `kubectl get` shows of one object, by column."""
+    head, row = lab.kubectl("get", what, name, "-n", TEAM, "-o", "wide").splitlines()
     starts = [head.index(word) for word in head.split()]
     ends = [*starts[1:], None]
     return {
@@ -109,7 +106,7 @@ def test_kubectl_shows_phase_reason_and_usage(lab: ControlPlane) -> None:
     lab.api.create(*objects.pods(2, "huge", TEAM, gang="huge", cpu="64"))
     with lab.extender() as extender, lab.scheduler(lab.scheduler_config(extender)):
 
-        def shows_why() -> bool:
+        def shows_reason() -> bool:
             shown = rows(lab, "podgroup", "huge")
             assert shown["REASON"] == "ExceedsCluster", shown
             assert (shown["MINMEMBER"], shown["QUEUE"], shown["RUNNING"]) == ("2", "team", "0")
@@ -117,19 +114,19 @@ def test_kubectl_shows_phase_reason_and_usage(lab: ControlPlane) -> None:
             assert shown["MESSAGE"].startswith("needs 2 x 64 cpu"), shown
             return bool(shown["AGE"])
 
-        def shows_use() -> bool:
+        def shows_usage() -> bool:
             shown = rows(lab, "queue", "team")
             assert (shown["WEIGHT"], shown["STATE"]) == ("3", "Open"), shown
             assert (shown["SHARE"], shown["RUNNING"]) == ("0.0000", "0"), shown
             assert shown["DUE-CPU"], shown
             return bool(shown["AGE"])
 
-        wait_for(shows_why, 60, "the group is shown with its reason", every_s=0.5)
-        wait_for(shows_use, 60, "the queue is shown with its use", every_s=0.5)
+        wait_for(shows_reason, 60, "the group is shown with its reason", every_s=0.5)
+        wait_for(shows_usage, 60, "the queue is shown with its usage", every_s=0.5)
 
 
-def test_a_queue_that_makes_no_sense_shows_why(lab: ControlPlane) -> None:
-    lab.api.create(objects.queue("orphan", parent="nobody"))
+def test_queue_without_its_parent_shows_the_reason(lab: ControlPlane) -> None:
+    lab.api.create(objects.queue("orphan", parent="missing"))
     with lab.extender():
         wait_for(
             lambda: rows(lab, "queue", "orphan")["REASON"] not in ("", "<none>"),
@@ -139,7 +136,7 @@ def test_a_queue_that_makes_no_sense_shows_why(lab: ControlPlane) -> None:
         )
 
 
-def test_kubectl_explains_every_field(lab: ControlPlane) -> None:
+def test_kubectl_explain_describes_fields(lab: ControlPlane) -> None:
     kind = f"--api-version={QUEUES.partition('.')[2]}"
     words = {
         "podgroup.spec.minMember": "must be able to start together",
@@ -149,16 +146,16 @@ def test_kubectl_explains_every_field(lab: ControlPlane) -> None:
     }
 
     def unexplained() -> list[str]:
-        told = {field: " ".join(lab.kubectl("explain", field, kind).split()) for field in words}
-        return [field for field, what in words.items() if what not in told[field]]
+        texts = {field: " ".join(lab.kubectl("explain", field, kind).split()) for field in words}
+        return [field for field, what in words.items() if what not in texts[field]]
 
-    # The API server puts its description together anew after every change to a kind, and for that
-    # moment kubectl finds none.
+    # The API server rebuilds its OpenAPI document after every change to a CRD, and kubectl finds
+    # none meanwhile.
     wait_for(lambda: not unexplained(), 30, "kubectl explains them", every_s=0.5)
 
 
 def loosened(schema: Any) -> Any:
-    """The same without any check of a value, as our CRDs were once."""
+    """Return *schema* without checks of values, as in earlier CRDs."""
     if isinstance(schema, list):
         return [loosened(each) for each in schema]
     if not isinstance(schema, dict):
@@ -178,7 +175,7 @@ def former(file: Path) -> Object:
     return made
 
 
-def test_objects_that_were_taken_before_live_on_under_stricter_crds(lab: ControlPlane) -> None:
+def test_objects_of_earlier_crds_can_be_updated_under_stricter_ones(lab: ControlPlane) -> None:
     lab.kubectl("apply", "-f", "-", stdin=yaml.safe_dump_all(map(former, FILES)))
     wrong = group("old", minTaskMember={"worker": -1}, minResources={"cpu": "two"})
     wait_for(lambda: lab.api.create(wrong), 30, "the former CRDs are in force")
@@ -201,10 +198,10 @@ def test_objects_that_were_taken_before_live_on_under_stricter_crds(lab: Control
         wait_for(
             lambda: lab.api.get(objects.POD_GROUPS, "old", TEAM).get("status", {}).get("phase"),
             60,
-            "its status is written all the same",
+            "its status is written",
         )
         assert "status not written" not in extender.log_since_start()
     with pytest.raises(AssertionError, match=r"spec\.minResources\.cpu"):
         lab.kubectl("patch", *at, "--type=merge", "-p", '{"spec":{"minResources":{"cpu":"three"}}}')
-    mend = '{"spec":{"minResources":{"cpu":"3"},"minTaskMember":{"worker":1}}}'
-    lab.kubectl("patch", *at, "--type=merge", "-p", mend)
+    fix = '{"spec":{"minResources":{"cpu":"3"},"minTaskMember":{"worker":1}}}'
+    lab.kubectl("patch", *at, "--type=merge", "-p", fix)

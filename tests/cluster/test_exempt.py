@@ -1,4 +1,4 @@
-"""Exempt and critical pods are bound whatever the extender promised, knows or is."""
+"""Exempt and critical pods are bound whatever is reserved and whether the extender is ready."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .api import Api, Object
 from .components import answers
 from .control_plane import ControlPlane
 from .extender_process import Extender
-from .stage import Pool
+from .train_gang import Pool
 from .users import EXTENDER_NAMESPACE
 from .waiting import wait_for
 
@@ -26,17 +26,17 @@ NAME = "exempt-scheduler"
 EXEMPT = "exempt-tests"
 FLAGS = (f"--scheduler-name={NAME}", f"--exempt-namespace={EXEMPT}")
 CRITICAL = "system-node-critical"
-LONG_S = 60
+TIMEOUT_S = 60
 
 
-class Deaf(Extender):
-    """One that never becomes ready: it has started when it answers at all."""
+class NeverReadyExtender(Extender):
+    """An extender that never becomes ready; it has started when /healthz answers."""
 
     def is_ready(self) -> bool:
         return answers(f"{self.ops_url}/healthz")
 
     def bind(self, pod: Object, node: str) -> Object:
-        """Ask for a bind as kube-scheduler does."""
+        """Call bind as kube-scheduler does."""
         about = pod["metadata"]
         call = {
             "PodName": about["name"],
@@ -57,8 +57,8 @@ def exempt_namespace(plane: ControlPlane) -> Iterator[None]:
     plane.api.delete("namespaces", EXEMPT)
 
 
-def deaf(plane: ControlPlane, user: str, *arguments: str) -> Deaf:
-    extender = Deaf(
+def never_ready_extender(plane: ControlPlane, user: str, *arguments: str) -> NeverReadyExtender:
+    extender = NeverReadyExtender(
         f"gang-extender-{len(plane.programs)}",
         plane.logs,
         kubeconfig=plane.kubeconfig(user),
@@ -77,11 +77,11 @@ def wait_until_bound(api: Api, *pods: Object) -> None:
     def waiting() -> list[str]:
         return [pod["metadata"]["name"] for pod in pods if not node_of(api, pod)]
 
-    wait_for(lambda: not waiting(), LONG_S, "exempt pods are bound", seeing=waiting)
+    wait_for(lambda: not waiting(), TIMEOUT_S, "exempt pods are bound", seeing=waiting)
 
 
-def privileged(namespace: str, pool: Pool) -> list[Object]:
-    """One of an exempt namespace, one of a would-be gang there, one of kube-system, a critical."""
+def exempt_pods(namespace: str, pool: Pool) -> list[Object]:
+    """Return pods of an exempt namespace (one names a gang), of kube-system, and a critical one."""
     about = {"scheduler": NAME, "node_selector": pool.selector, "cpu": "1"}
     tag = namespace.rpartition("-")[2]
     return [
@@ -93,10 +93,10 @@ def privileged(namespace: str, pool: Pool) -> list[Object]:
 
 
 def verdict(extender: Extender, namespace: str, gang: str) -> str:
-    """What the plan says of a gang, while room is kept for it."""
-    status, page = extender.ask(f"/api/v1/gangs/{namespace}/{gang}")
-    told = str(json.loads(page).get("message", "")) if status == 200 else ""
-    return told if "capacity is reserved for it" in told else ""
+    """Return the message of a gang if capacity is reserved for it."""
+    status, page = extender.get(f"/api/v1/gangs/{namespace}/{gang}")
+    message = str(json.loads(page).get("message", "")) if status == 200 else ""
+    return message if "capacity is reserved for it" in message else ""
 
 
 def refusal(api: Api, pod: Object) -> str:
@@ -105,7 +105,7 @@ def refusal(api: Api, pod: Object) -> str:
     return next((each.get("message", "") for each in conditions), "")
 
 
-def test_they_take_room_that_is_kept_on_all_nodes_for_a_gang_that_has_waited_long(
+def test_exempt_pods_use_capacity_that_is_reserved_for_a_starving_gang(
     plane: ControlPlane,
     api: Api,
     namespace: str,
@@ -129,17 +129,17 @@ def test_they_take_room_that_is_kept_on_all_nodes_for_a_gang_that_has_waited_lon
         create(*objects.pods(2, "large", namespace, gang="large", cpu="4", **about))
         wait_for(
             lambda: all(name in verdict(extender, namespace, "large") for name in pool.names),
-            LONG_S,
-            "room is kept on both nodes",
+            TIMEOUT_S,
+            "capacity is reserved on both nodes",
         )
         (web,) = create(objects.pod("web", namespace, cpu="1", **about))
-        wait_for(lambda: "BehindInOrder" in refusal(api, web), LONG_S, "an ordinary pod waits")
+        wait_for(lambda: "BehindInOrder" in refusal(api, web), TIMEOUT_S, "an ordinary pod waits")
 
-        wait_until_bound(api, *create(*privileged(namespace, pool)))
+        wait_until_bound(api, *create(*exempt_pods(namespace, pool)))
         assert node_of(api, web) is None
 
 
-def test_a_standby_passes_them_on_and_nobody_else(
+def test_standby_admits_exempt_pods_alone(
     plane: ControlPlane,
     api: Api,
     namespace: str,
@@ -152,57 +152,59 @@ def test_a_standby_passes_them_on_and_nobody_else(
             "apiVersion": "coordination.k8s.io/v1",
             "kind": "Lease",
             "metadata": {"name": lease, "namespace": EXTENDER_NAMESPACE},
-            "spec": {"holderIdentity": "somebody", "leaseDurationSeconds": 3600},
+            "spec": {"holderIdentity": "another", "leaseDurationSeconds": 3600},
         },
         *may_read_lease(lease),
     )
     pool = nodes(2, cpu="8")
-    standby = deaf(
+    standby = never_ready_extender(
         plane, "extender", "--lease=own", f"--lease-name={lease}",
         f"--lease-namespace={EXTENDER_NAMESPACE}",
     )  # fmt: skip
     with standby:
-        wait_for(lambda: "somebody leads" in standby.page("/readyz"), LONG_S, "it stands by")
+        wait_for(lambda: "another leads" in standby.page("/readyz"), TIMEOUT_S, "it stands by")
         with plane.scheduler(plane.scheduler_config(standby, f"--scheduler-name={NAME}")):
             (web,) = create(
                 objects.pod("web", namespace, scheduler=NAME, node_selector=pool.selector)
             )
-            wait_until_bound(api, *create(*privileged(namespace, pool)))
+            wait_until_bound(api, *create(*exempt_pods(namespace, pool)))
             wait_for(
-                lambda: "standby: somebody leads" in refusal(api, web), LONG_S, "others are refused"
+                lambda: "standby: another leads" in refusal(api, web),
+                TIMEOUT_S,
+                "others are refused",
             )
             assert node_of(api, web) is None
 
 
-def test_an_extender_that_has_never_heard_of_anything_passes_them_on(
+def test_extender_that_never_synced_admits_exempt_pods(
     plane: ControlPlane,
     api: Api,
     namespace: str,
     nodes: Nodes,
     create: Callable[..., list[Object]],
 ) -> None:
-    # Its user may bind and read single pods, and list nothing: its cache is never synced.
+    # Its user may bind and get pods, but not list: its cache never syncs.
     pool = nodes(1, cpu="16")
     (node,) = pool.names
     ours = {"scheduler": NAME, "node_selector": pool.selector}
     create(*may_bind_only())
-    unsynced = deaf(plane, "deaf-extender")
+    unsynced = never_ready_extender(plane, "bind-only-extender")
     with unsynced:
         assert "first list not complete" in unsynced.page("/readyz")
         with plane.scheduler(plane.scheduler_config(unsynced, f"--scheduler-name={NAME}")):
             (web,) = create(objects.pod("web", namespace, **ours))
-            wait_until_bound(api, *create(*privileged(namespace, pool)))
-            wait_for(lambda: "first list not complete" in refusal(api, web), LONG_S, "refused")
+            wait_until_bound(api, *create(*exempt_pods(namespace, pool)))
+            wait_for(lambda: "first list not complete" in refusal(api, web), TIMEOUT_S, "refused")
 
-        # These were never filtered: of a bind only the name, the namespace and the uid are known.
-        critical, mine, strange = create(
+        # These were not filtered: a bind call has only name, namespace and uid of the pod.
+        critical, mine, foreign = create(
             objects.pod("late", namespace, priority=CRITICAL, **ours),
             objects.pod("later", namespace, **ours),
-            objects.pod("strange", namespace, priority=CRITICAL, scheduler="anothers"),
+            objects.pod("foreign", namespace, priority=CRITICAL, scheduler="other"),
         )
         assert unsynced.bind(critical, node) == {"Error": ""}
         assert node_of(api, critical) == node
-        for refused in (mine, strange):
+        for refused in (mine, foreign):
             assert "the extender is not ready" in unsynced.bind(refused, node)["Error"]
             assert node_of(api, refused) is None
 
@@ -221,7 +223,7 @@ def may_bind_only() -> list[Object]:
             "kind": "ClusterRoleBinding",
             "metadata": about,
             "roleRef": {"apiGroup": group, "kind": "ClusterRole", "name": "binds-only"},
-            "subjects": [{"kind": "User", "name": "deaf-extender"}],
+            "subjects": [{"kind": "User", "name": "bind-only-extender"}],
         },
     ]
 

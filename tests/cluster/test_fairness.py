@@ -1,4 +1,4 @@
-"""Fair shares on the real control plane: the order of DRF among queues, and a tree of queues."""
+"""Fair shares on the real control plane: DRF among queues, and a tree of queues."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ import pytest
 
 from tests import objects
 
-from . import telling
+from . import reported
 from .api import Api, Object
 from .control_plane import ControlPlane
-from .stage import GangScheduler, Pool, gang, running_pair
+from .train_gang import GangScheduler, Pool, gang, running_pair
 from .waiting import wait_for
 
 Nodes = Callable[..., Pool]
@@ -22,10 +22,10 @@ Create = Callable[..., list[Object]]
 
 SCHEDULER = "fair-scheduler"
 GPU = "example.com/gpu"
-#: After the last change, all gangs that can start have started within this time.
+#: Timeout for starts after the last change.
 SOON_S = 10
 
-#: drf orders queues only as a tree; a queue without a path is directly below the root.
+#: drf orders queues only as a tree; a queue without a parent is below the root.
 BY_DOMINANT_SHARE = """
 actions: "enqueue, allocate"
 tiers:
@@ -38,7 +38,7 @@ tiers:
 """
 
 #: A queue may reclaim for its parent, one level up.
-TREE_OF_DUES = """
+TREE = """
 actions: "enqueue, allocate, reclaim"
 tiers:
 - plugins:
@@ -52,7 +52,7 @@ tiers:
 
 @pytest.fixture(scope="module")
 def policy(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The policy file of the pair, read again before each plan."""
+    """The policy file of the pair, which it reads before each plan."""
     file = tmp_path_factory.mktemp("policy") / "policy.yaml"
     file.write_text(BY_DOMINANT_SHARE)
     return file
@@ -73,9 +73,9 @@ def test_freed_capacity_goes_to_the_queue_with_the_smallest_dominant_share(
     nodes: Nodes,
     create: Create,
 ) -> None:
-    """The cluster has 100 of each resource; a gang asks for 8 cpus, 10 Gi or 6 gpus of them.
+    """The cluster has 100 of each resource; a gang requests 8 cpus, 10 Gi or 6 gpus.
 
-    Any other order gives another result: the gangs of `cpu` are first by age, by name and by
+    Another order would give another result: the gangs of `cpu` are first by age, name and
     priority, and `memory` uses the least cpu.
     """
     policy.write_text(BY_DOMINANT_SHARE)
@@ -125,7 +125,7 @@ def test_freed_capacity_goes_to_the_queue_with_the_smallest_dominant_share(
     ]
 
 
-def test_children_share_the_due_of_their_parent_and_take_it_back_from_a_child_of_another(
+def test_children_reclaim_the_deserved_share_of_their_parent_from_the_child_of_another(
     plane: ControlPlane,
     api: Api,
     policy: Path,
@@ -135,7 +135,7 @@ def test_children_share_the_due_of_their_parent_and_take_it_back_from_a_child_of
     create: Create,
 ) -> None:
     """Of 12 cpus `sci` deserves 4, `eng` 8; `bio` is below `sci`, `dev` and `prod` below `eng`."""
-    policy.write_text(TREE_OF_DUES)
+    policy.write_text(TREE)
     sci, bio, eng, dev, prod = (f"{n}-{namespace}" for n in ("sci", "bio", "eng", "dev", "prod"))
     add_queues(
         create,
@@ -158,7 +158,7 @@ def test_children_share_the_due_of_their_parent_and_take_it_back_from_a_child_of
         add("more", 4, bio)
         wait_until_all_wait(pair, namespace, "more")
 
-        # Four pods of `bio` would be enough, then two more.
+        # Reclaim needs four pods of `bio`, but evicts whole gangs.
         add("dev0", 4, dev)
         binds.wait_for(4, SOON_S, prefix="dev0")
         assert list(staying(api, namespace, "bio").values()) == [3, 3]
@@ -166,7 +166,7 @@ def test_children_share_the_due_of_their_parent_and_take_it_back_from_a_child_of
         binds.wait_for(4, SOON_S, prefix="prod0")
         assert list(staying(api, namespace, "bio").values()) == [3]
 
-        # No pod leaves for either of them now; `more` is older than `dev1`.
+        # No pod is evicted for either of them now; `more` is older than `dev1`.
         add("dev1", 4, dev)
         wait_until_all_wait(pair, namespace, "more", "dev1")
         for index in range(4):
@@ -179,14 +179,14 @@ def test_children_share_the_due_of_their_parent_and_take_it_back_from_a_child_of
 
 
 def add_queues(create: Create, pair: GangScheduler, *queues: Object) -> None:
-    """Create queues and wait for a plan with them, which has read the policy file too."""
+    """Create queues and wait for a plan with them, which has also read the policy file."""
     create(*queues)
     for queue in queues:
-        telling.wait_until_queue_is_known(pair.extender, queue["metadata"]["name"])
+        reported.wait_until_queue_is_known(pair.extender, queue["metadata"]["name"])
 
 
 def staying(api: Api, namespace: str, prefix: str) -> Counter[str]:
-    """Count the pods of each gang that are on a node and are not being deleted."""
+    """Count the bound pods of each gang, without terminating ones."""
     return Counter(
         gang_of(pod["metadata"]["name"])
         for pod in api.list("pods", namespace)
@@ -201,11 +201,11 @@ def gang_of(pod: str) -> str:
 
 
 def wait_until_all_wait(pair: GangScheduler, namespace: str, *gangs: str) -> None:
-    """Wait until each of *gangs* has been planned for, and waits."""
+    """Wait until a plan has the verdict waiting for each of *gangs*."""
 
     def verdicts() -> list[str]:
-        told = [telling.over_http(pair.extender, namespace, name) for name in gangs]
-        return [str(each.get("verdict")) for each in told]
+        answers = [reported.explanation(pair.extender, namespace, name) for name in gangs]
+        return [str(each.get("verdict")) for each in answers]
 
     wait_for(
         lambda: set(verdicts()) == {"waiting"}, 20, f"{', '.join(gangs)} wait", seeing=verdicts

@@ -1,4 +1,4 @@
-"""Queues that make no sense are said wherever an administrator looks, on the real API server."""
+"""Findings about queues and pods, in each place where an administrator looks."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from urllib.request import urlopen
 
 from tests import objects
 
-from . import telling
+from . import reported
 from .api import Api, Object
 from .components import http_json
 from .extender_process import REPOSITORY, Extender
-from .stage import GangScheduler, Pool, gang
-from .telling import wait_until_running
+from .reported import wait_until_running
+from .train_gang import GangScheduler, Pool, gang
 from .waiting import wait_for
 
 Create = Callable[..., list[Object]]
 
 
 def doctor(extender: Extender) -> tuple[int, list[Object]]:
-    """What `gang-extender doctor` passes on of an extender's findings, with its exit code."""
+    """Return the exit code of `gang-extender doctor` and the findings it prints."""
     command = [sys.executable, "-m", "extender", "doctor", f"--ops-url={extender.ops_url}"]
     command += ["--offline", "-o", "json"]
     ran = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True)
@@ -32,7 +32,7 @@ def doctor(extender: Extender) -> tuple[int, list[Object]]:
 
 
 def counted(extender: Extender, reason: str) -> int:
-    """The series of one reason."""
+    """Return the metric of one reason."""
     with urlopen(f"{extender.ops_url}/metrics", timeout=5) as answer:
         text = answer.read().decode()
     found = re.search(
@@ -42,31 +42,31 @@ def counted(extender: Extender, reason: str) -> int:
 
 
 def wait_until_counted(extender: Extender, name: str, *reasons: str) -> None:
-    """The series counts what the API lists, of this queue and whatever else is there just now."""
+    """Wait until the API lists *reasons* for the queue, and the metric agrees with the API."""
 
-    def told() -> tuple[list[str], int, int]:
+    def state() -> tuple[list[str], int, int]:
         listed = http_json("GET", f"{extender.ops_url}/api/v1/findings") or ()
         missing = [each["name"] for each in listed if each["reason"] == "ParentMissing"]
         return findings(extender, name), len(missing), counted(extender, "ParentMissing")
 
     def agree() -> bool:
-        of_this, listed, series = told()
+        of_this, listed, series = state()
         return of_this == list(reasons) and listed == series
 
-    wait_for(agree, 5, "the series agrees with the list", seeing=told)
+    wait_for(agree, 5, "the metric agrees with the API", seeing=state)
 
 
-def as_written(api: Api, name: str) -> Object:
+def valid_condition(api: Api, name: str) -> Object:
     status = api.get(objects.QUEUES, name).get("status", {})
     return next((c for c in status.get("conditions", ()) if c["type"] == "Valid"), {})
 
 
 def findings(extender: Extender, name: str) -> list[str]:
-    told = http_json("GET", f"{extender.ops_url}/api/v1/findings") or ()
-    return [each["reason"] for each in told if each["name"] == name]
+    listed = http_json("GET", f"{extender.ops_url}/api/v1/findings") or ()
+    return [each["reason"] for each in listed if each["name"] == name]
 
 
-def test_a_queue_below_a_missing_one_is_said_in_event_condition_series_and_command_until_mended(
+def test_missing_parent_is_reported_in_event_condition_metric_and_doctor_until_it_exists(
     api: Api, gang_scheduler: GangScheduler, namespace: str, create: Create
 ) -> None:
     extender = gang_scheduler.extender
@@ -74,20 +74,26 @@ def test_a_queue_below_a_missing_one_is_said_in_event_condition_series_and_comma
     create(objects.queue(team, parent=org))
 
     wait_for(lambda: findings(extender, team) == ["ParentMissing"], 5, "it is found")
-    said = wait_for(
-        lambda: as_written(api, team) if as_written(api, team).get("status") == "False" else None,
+    condition = wait_for(
+        lambda: (
+            valid_condition(api, team)
+            if valid_condition(api, team).get("status") == "False"
+            else None
+        ),
         5,
-        "the condition says it",
-        seeing=lambda: as_written(api, team),
+        "the condition has it",
+        seeing=lambda: valid_condition(api, team),
     )
-    assert said["reason"] == "ParentMissing"
-    assert said["message"].startswith(f"queue {team} is below queue {org}, which does not exist;")
-    told = telling.Said("ParentMissing", said["message"])
+    assert condition["reason"] == "ParentMissing"
+    assert condition["message"].startswith(
+        f"queue {team} is below queue {org}, which does not exist;"
+    )
+    expected = reported.Report("ParentMissing", condition["message"])
     wait_for(
-        lambda: telling.in_events(api, "default", team) == [told],
+        lambda: reported.events(api, "default", team) == [expected],
         10,
-        "one event says it",
-        seeing=lambda: telling.in_events(api, "default", team),
+        "one event has it",
+        seeing=lambda: reported.events(api, "default", team),
     )
     (event,) = api.list("events", "default", fields=f"involvedObject.name={team}")
     assert event["type"] == "Warning"
@@ -96,20 +102,20 @@ def test_a_queue_below_a_missing_one_is_said_in_event_condition_series_and_comma
     code, named = doctor(extender)
     assert code == 1
     of_this = [each for each in named if each["where"] == f"Queue/{team}"]
-    assert [f"{each['seen']}; {each['mend']}" for each in of_this] == [told.message]
+    assert [f"{each['seen']}; {each['mend']}" for each in of_this] == [expected.message]
 
     create(objects.queue(org))
     wait_for(
-        lambda: as_written(api, team).get("status") == "True",
+        lambda: valid_condition(api, team).get("status") == "True",
         5,
-        "what was mended is not said any more",
-        seeing=lambda: as_written(api, team),
+        "the condition is true again",
+        seeing=lambda: valid_condition(api, team),
     )
     wait_until_counted(extender, team)
-    assert telling.in_events(api, "default", team) == [told]
+    assert reported.events(api, "default", team) == [expected]
 
 
-def test_a_wish_without_effect_is_told_though_the_gang_starts_at_once(
+def test_ignored_field_is_reported_though_the_gang_starts_at_once(
     api: Api, gang_scheduler: GangScheduler, namespace: str, nodes: Callable[..., Pool]
 ) -> None:
     pool = nodes(1, cpu="2")
@@ -118,17 +124,19 @@ def test_a_wish_without_effect_is_told_though_the_gang_starts_at_once(
 
     running = wait_until_running(api, "soft", namespace, 2)
 
-    idle = "networkTopology of mode soft has no effect here"
-    assert all(idle in condition["message"] for condition in running["conditions"])
+    ignored = "networkTopology of mode soft has no effect here"
+    assert all(ignored in condition["message"] for condition in running["conditions"])
     wait_for(
-        lambda: telling.in_events(api, namespace, "soft") == [telling.Said("IgnoredField", idle)],
+        lambda: (
+            reported.events(api, namespace, "soft") == [reported.Report("IgnoredField", ignored)]
+        ),
         5,
-        "an event says it",
-        seeing=lambda: telling.in_events(api, namespace, "soft"),
+        "an event has it",
+        seeing=lambda: reported.events(api, namespace, "soft"),
     )
 
 
-def test_a_gang_below_a_closed_queue_waits_and_its_parent_shows_what_the_family_uses(
+def test_gang_below_a_closed_queue_waits_and_the_parent_shows_usage_of_its_children(
     api: Api,
     gang_scheduler: GangScheduler,
     namespace: str,
@@ -138,7 +146,7 @@ def test_a_gang_below_a_closed_queue_waits_and_its_parent_shows_what_the_family_
     pool, extender = nodes(1, cpu="4"), gang_scheduler.extender
     org, team = f"org-{namespace}", f"team-{namespace}"
     create(objects.queue(org), objects.queue(team, parent=org))
-    telling.wait_until_queue_is_known(extender, team)
+    reported.wait_until_queue_is_known(extender, team)
     gang(api, "first", namespace, 2, pool, queue=team)
     wait_until_running(api, "first", namespace, 2)
     wait_for(
@@ -149,14 +157,12 @@ def test_a_gang_below_a_closed_queue_waits_and_its_parent_shows_what_the_family_
     )
 
     api.patch(objects.QUEUES, org, {"status": {"state": "Closed"}}, subresource="status")
-    wait_for(
-        lambda: _state(extender, org) == "Closed", 5, "the extender has seen that it is closed"
-    )
+    wait_for(lambda: _state(extender, org) == "Closed", 5, "the extender knows that it is closed")
     gang(api, "second", namespace, 2, pool, queue=team)
 
-    told = telling.wait_until_said(api, extender, namespace, "second", "QueueClosed")
-    assert told["message"] == f"queue {team} is below {org}, and queue {org} is closed"
-    assert told["would_start_with"] == [f"queue {org} opened again"]
+    found = reported.wait_until_reported(api, extender, namespace, "second", "QueueClosed")
+    assert found["message"] == f"queue {team} is below {org}, and queue {org} is closed"
+    assert found["would_start_with"] == [f"queue {org} opened again"]
     api.patch(objects.QUEUES, org, {"status": {"state": "Open"}}, subresource="status")
     wait_until_running(api, "second", namespace, 2)
 
@@ -173,25 +179,25 @@ def _state(extender: Extender, name: str) -> object:
     )
 
 
-def test_a_family_applied_child_first_has_no_event(
+def test_queue_tree_applied_child_first_has_no_event(
     api: Api, gang_scheduler: GangScheduler, namespace: str, create: Create
 ) -> None:
     team, org = f"team-{namespace}", f"org-{namespace}"
     create(objects.queue(team, parent=org), objects.queue(org))
 
     wait_for(
-        lambda: as_written(api, team).get("status") == "True",
+        lambda: valid_condition(api, team).get("status") == "True",
         5,
-        "it makes sense",
-        seeing=lambda: as_written(api, team),
+        "it is valid",
+        seeing=lambda: valid_condition(api, team),
     )
-    # Later than any event about it would be: another queue's event is behind it.
+    # The event of another queue is written after any event about this one.
     create(objects.queue(f"lost-{namespace}", parent="nowhere"))
-    wait_for(lambda: telling.in_events(api, "default", f"lost-{namespace}"), 10, "the next is told")
-    assert telling.in_events(api, "default", team) == []
+    wait_for(lambda: reported.events(api, "default", f"lost-{namespace}"), 10, "the later event")
+    assert reported.events(api, "default", team) == []
 
 
-def test_a_pod_that_is_too_large_waits_and_is_named_and_a_gang_beside_it_starts(
+def test_oversized_pod_is_reported_and_other_gangs_start(
     api: Api, gang_scheduler: GangScheduler, namespace: str, nodes: Callable[..., Pool]
 ) -> None:
     pool, extender = nodes(1, cpu="4"), gang_scheduler.extender
@@ -202,16 +208,16 @@ def test_a_pod_that_is_too_large_waits_and_is_named_and_a_gang_beside_it_starts(
     api.create(large)
 
     wait_for(lambda: findings(extender, namespace) == ["TooLarge"], 20, "it is found")
-    (told,) = (
+    (found,) = (
         each
         for each in http_json("GET", f"{extender.ops_url}/api/v1/findings") or ()
         if each["name"] == namespace
     )
-    assert told["message"] == (
+    assert found["message"] == (
         f"Pod large of namespace {namespace} has more than 256 host ports; write fewer"
     )
     gang(api, "small", namespace, 2, pool)
     wait_until_running(api, "small", namespace, 2)
     assert not api.get("pods", "large", namespace)["spec"].get("nodeName")
     api.delete("pods", "large", namespace)
-    wait_for(lambda: findings(extender, namespace) == [], 20, "it is gone")
+    wait_for(lambda: findings(extender, namespace) == [], 20, "the finding is gone")

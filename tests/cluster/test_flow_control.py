@@ -1,4 +1,4 @@
-"""Where the API server has too much to do, what we ask waits in lines of our own."""
+"""The FlowSchemas: the extender's requests have priority levels of their own."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ LEASES = f"/apis/coordination.k8s.io/v1/namespaces/{EXTENDER_NAMESPACE}/leases/g
 
 
 @pytest.fixture(autouse=True, scope="module")
-def lines(plane: ControlPlane) -> Iterator[None]:
+def flow_schemas(plane: ControlPlane) -> Iterator[None]:
     plane.kubectl("apply", "-k", FOLDER)
     yield
     plane.kubectl("delete", "-k", FOLDER)
 
 
 def schema_of(plane: ControlPlane, role: str, path: str) -> str:
-    """Name the FlowSchema by which the API server let a request in."""
+    """Return the name of the FlowSchema of a request."""
     token = yaml.safe_load(plane.kubeconfig(role).read_text())["users"][0]["user"]["token"]
     ca = str(plane.apiserver.certificate)
     with urllib3.PoolManager(retries=False, timeout=10, ca_certs=ca) as http:
-        who = {"Authorization": f"Bearer {token}"}
-        answer = http.request("GET", f"{plane.apiserver.url}{path}", headers=who)
+        headers = {"Authorization": f"Bearer {token}"}
+        answer = http.request("GET", f"{plane.apiserver.url}{path}", headers=headers)
     uid = answer.headers["X-Kubernetes-PF-FlowSchema-UID"]
     (name,) = (
         each["metadata"]["name"]
@@ -40,7 +40,7 @@ def schema_of(plane: ControlPlane, role: str, path: str) -> str:
     return str(name)
 
 
-LINES = {
+SCHEMA_BY_PATH = {
     LEASES: "gang-extender-leases",
     "/apis/coordination.k8s.io/v1/namespaces/default/leases/x": "gang-extender",
     "/api/v1/namespaces/default/pods/x": "gang-extender",
@@ -50,16 +50,18 @@ LINES = {
 }
 
 
-def test_what_our_account_asks_has_lines_of_its_own(plane: ControlPlane) -> None:
-    def lines() -> dict[str, str]:
-        return {path: schema_of(plane, "extender", path) for path in LINES}
+def test_requests_of_the_extender_use_its_flow_schemas(plane: ControlPlane) -> None:
+    def schemas() -> dict[str, str]:
+        return {path: schema_of(plane, "extender", path) for path in SCHEMA_BY_PATH}
 
-    # The API server takes a moment to go by what is new.
-    wait_for(lambda: lines() == LINES, 30, "each goes by its line", every_s=0.5, seeing=lines)
+    # The API server applies new schemas after a moment.
+    wait_for(
+        lambda: schemas() == SCHEMA_BY_PATH, 30, "each has its schema", every_s=0.5, seeing=schemas
+    )
 
 
-def test_what_another_account_asks_has_not(plane: ControlPlane) -> None:
-    assert schema_of(plane, "deaf-extender", LEASES) not in (
+def test_requests_of_other_accounts_do_not(plane: ControlPlane) -> None:
+    assert schema_of(plane, "bind-only-extender", LEASES) not in (
         "gang-extender",
         "gang-extender-leases",
     )

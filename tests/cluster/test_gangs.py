@@ -1,4 +1,4 @@
-"""The promise, on the real kube-scheduler: a gang starts whole, or none of it occupies a node."""
+"""Gang scheduling on the real kube-scheduler: a gang starts whole, or no member is bound."""
 
 from __future__ import annotations
 
@@ -6,33 +6,37 @@ from collections.abc import Callable
 
 from tests import objects
 
-from . import telling
+from . import reported
 from .api import Api
 from .components import http_json
 from .control_plane import ControlPlane
 from .observer import WHOLE_S, bound
-from .stage import GangScheduler, Pool
-from .telling import refusals, wait_until_refused
+from .reported import refusals, wait_until_refused
+from .train_gang import GangScheduler, Pool
 from .waiting import wait_for
 
 Nodes = Callable[..., Pool]
 
 
-def given_back(scheduler: GangScheduler) -> float:
-    """Count the binds sent back because the rest of their gang did not come."""
+def incomplete_refusals(scheduler: GangScheduler) -> float:
+    """Count the waiting binds that were refused because their gang stayed incomplete."""
     return scheduler.extender.metric("gang_extender_bind_wait_seconds_count", cause="incomplete")
 
 
-def test_nobody_is_bound_before_the_last_member_exists_and_then_all_are_within_a_second(
+def test_no_member_is_bound_before_the_last_one_exists_and_then_all_are_at_once(
     plane: ControlPlane, api: Api, gang_scheduler: GangScheduler, namespace: str, nodes: Nodes
 ) -> None:
     pool = nodes(2)
     api.create(objects.pod_group("train", namespace, 3))
-    telling.wait_until_known(gang_scheduler.extender, namespace, "train")
+    reported.wait_until_known(gang_scheduler.extender, namespace, "train")
     members = objects.pods(3, "train", namespace, gang="train", node_selector=pool.selector)
     with plane.binds(namespace) as binds:
         api.create(*members[:2])
-        wait_for(lambda: gang_scheduler.extender.held == 2, 10, "the first two wait at the barrier")
+        wait_for(
+            lambda: gang_scheduler.extender.waiting_binds == 2,
+            10,
+            "the binds of the first two wait",
+        )
         assert bound(api, namespace) == []
 
         api.create(members[2])
@@ -42,20 +46,24 @@ def test_nobody_is_bound_before_the_last_member_exists_and_then_all_are_within_a
     assert not any(refusals(api, namespace, member["metadata"]["name"]) for member in members)
 
 
-def test_members_that_come_one_by_one_and_late_start_together(
+def test_members_created_late_and_one_by_one_start_together(
     plane: ControlPlane, api: Api, gang_scheduler: GangScheduler, namespace: str, nodes: Nodes
 ) -> None:
     pool = nodes(2)
     api.create(objects.pod_group("slow", namespace, 3))
-    telling.wait_until_known(gang_scheduler.extender, namespace, "slow")
+    reported.wait_until_known(gang_scheduler.extender, namespace, "slow")
     members = objects.pods(3, "slow", namespace, gang="slow", node_selector=pool.selector)
     with plane.binds(namespace) as binds:
-        before = given_back(gang_scheduler)
+        before = incomplete_refusals(gang_scheduler)
         api.create(members[0])
-        wait_for(lambda: given_back(gang_scheduler) > before, 20, "its place is given back")
+        wait_for(
+            lambda: incomplete_refusals(gang_scheduler) > before, 20, "its reservation is released"
+        )
         api.create(members[1])
         second = members[1]["metadata"]["name"]
-        wait_for(lambda: refusals(api, namespace, second), 20, "none is kept again for so few")
+        wait_for(
+            lambda: refusals(api, namespace, second), 20, "two members get no reservation either"
+        )
         assert bound(api, namespace) == []
 
         api.create(members[2])
@@ -64,7 +72,7 @@ def test_members_that_come_one_by_one_and_late_start_together(
         assert binds.spread_s() < WHOLE_S
 
 
-def test_of_two_gangs_in_room_for_one_exactly_one_runs_and_the_other_follows_when_it_leaves(
+def test_with_capacity_for_one_of_two_gangs_one_runs_and_then_the_other(
     plane: ControlPlane, api: Api, gang_scheduler: GangScheduler, namespace: str, nodes: Nodes
 ) -> None:
     pool = nodes(2, cpu="2")
@@ -91,7 +99,7 @@ def test_of_two_gangs_in_room_for_one_exactly_one_runs_and_the_other_follows_whe
         assert binds.spread_s(second) < WHOLE_S
 
 
-def test_a_gang_larger_than_the_cluster_binds_nothing_and_is_in_nobodys_way(
+def test_gang_larger_than_the_cluster_binds_nothing_and_blocks_no_other_pod(
     plane: ControlPlane, api: Api, gang_scheduler: GangScheduler, namespace: str, nodes: Nodes
 ) -> None:
     pool = nodes(2, cpu="2")
@@ -107,7 +115,7 @@ def test_a_gang_larger_than_the_cluster_binds_nothing_and_is_in_nobodys_way(
         assert bound(api, namespace) == ["ordinary"]
 
 
-def test_an_ordinary_pod_does_not_feel_a_gang_that_waits_for_more_room_than_there_is(
+def test_ordinary_pod_starts_at_once_beside_a_gang_that_does_not_fit(
     plane: ControlPlane, api: Api, gang_scheduler: GangScheduler, namespace: str, nodes: Nodes
 ) -> None:
     pool = nodes(2, cpu="2")
@@ -122,26 +130,26 @@ def test_an_ordinary_pod_does_not_feel_a_gang_that_waits_for_more_room_than_ther
     assert refusals(api, namespace, "ordinary") == []
 
 
-def test_a_pod_without_a_gang_is_scheduled_as_if_we_were_not_there(
+def test_pods_without_a_gang_are_scheduled_as_without_the_extender(
     plane: ControlPlane, api: Api, gang_scheduler: GangScheduler, namespace: str, nodes: Nodes
 ) -> None:
     pool = nodes(2)
-    telling.wait_until_nobody_waits(gang_scheduler.extender)
+    reported.wait_until_no_gang_waits(gang_scheduler.extender)
     with plane.binds(namespace) as binds:
         api.create(*objects.pods(4, "web", namespace, node_selector=pool.selector))
         seen = binds.wait_for(4, 5)
 
-    # kube-scheduler's own spreading is at work: we neither pack nor steer.
+    # kube-scheduler spreads them: the extender neither packs them nor chooses nodes.
     assert sorted(bind.node for bind in seen) == sorted(pool.names * 2)
     assert not any(refusals(api, namespace, f"web-{index}") for index in range(4))
 
 
-def test_a_pod_of_another_scheduler_is_none_of_our_business(
+def test_pod_of_another_scheduler_passes_filter(
     plane: ControlPlane, api: Api, gang_scheduler: GangScheduler, namespace: str, nodes: Nodes
 ) -> None:
     pool = nodes(1)
     alone = objects.pod(
-        "alone", namespace, gang="nobody", scheduler="other", node_selector=pool.selector
+        "alone", namespace, gang="missing", scheduler="other", node_selector=pool.selector
     )
     api.create(alone)
     call = {"Pod": api.get("pods", "alone", namespace), "NodeNames": pool.names}
@@ -151,7 +159,7 @@ def test_a_pod_of_another_scheduler_is_none_of_our_business(
     assert answer["NodeNames"] == pool.names
 
 
-def test_a_pod_that_names_a_missing_pod_group_waits_with_that_reason_and_starts_when_it_appears(
+def test_pod_with_a_missing_pod_group_waits_with_that_reason_and_starts_when_it_is_created(
     plane: ControlPlane, api: Api, gang_scheduler: GangScheduler, namespace: str, nodes: Nodes
 ) -> None:
     pool = nodes(1)
@@ -165,33 +173,37 @@ def test_a_pod_that_names_a_missing_pod_group_waits_with_that_reason_and_starts_
         binds.wait_for(1, 10)
 
 
-def test_a_gang_of_which_the_rest_never_comes_is_soon_in_nobodys_way(
+def test_incomplete_gang_releases_its_capacity_to_another(
     plane: ControlPlane, api: Api, gang_scheduler: GangScheduler, namespace: str, nodes: Nodes
 ) -> None:
     pool = nodes(1, cpu="3")
-    api.create(objects.pod_group("torso", namespace, 3), objects.pod_group("whole", namespace, 3))
-    telling.wait_until_known(gang_scheduler.extender, namespace, "torso")
+    api.create(objects.pod_group("partial", namespace, 3), objects.pod_group("whole", namespace, 3))
+    reported.wait_until_known(gang_scheduler.extender, namespace, "partial")
     with plane.binds(namespace) as binds:
-        api.create(*objects.pods(2, "torso", namespace, gang="torso", node_selector=pool.selector))
-        wait_for(lambda: gang_scheduler.extender.held == 2, 10, "torso waits at the barrier")
+        api.create(
+            *objects.pods(2, "partial", namespace, gang="partial", node_selector=pool.selector)
+        )
+        wait_for(
+            lambda: gang_scheduler.extender.waiting_binds == 2, 10, "the binds of partial wait"
+        )
         api.create(*objects.pods(3, "whole", namespace, gang="whole", node_selector=pool.selector))
 
         binds.wait_for(3, 20, prefix="whole")
 
-    assert bound(api, namespace, "torso") == []
+    assert bound(api, namespace, "partial") == []
 
 
-def test_a_gang_whose_members_want_to_be_together_is(
+def test_gang_with_pod_affinity_starts_on_one_node(
     plane: ControlPlane, api: Api, gang_scheduler: GangScheduler, namespace: str, nodes: Nodes
 ) -> None:
     pool = nodes(3, cpu="4")
     api.create(objects.pod_group("close", namespace, 4))
-    telling.wait_until_known(gang_scheduler.extender, namespace, "close")
+    reported.wait_until_known(gang_scheduler.extender, namespace, "close")
     together = {
         "podAffinity": {
             "requiredDuringSchedulingIgnoredDuringExecution": [
                 {
-                    "labelSelector": {"matchLabels": {"family": "close"}},
+                    "labelSelector": {"matchLabels": {"app": "close"}},
                     "topologyKey": "kubernetes.io/hostname",
                 }
             ]
@@ -199,7 +211,7 @@ def test_a_gang_whose_members_want_to_be_together_is(
     }
     members = objects.pods(4, "close", namespace, gang="close", node_selector=pool.selector)
     for member in members:
-        member["metadata"].setdefault("labels", {})["family"] = "close"
+        member["metadata"].setdefault("labels", {})["app"] = "close"
         member["spec"]["affinity"] = together
     with plane.binds(namespace) as binds:
         api.create(*members)
@@ -207,7 +219,7 @@ def test_a_gang_whose_members_want_to_be_together_is(
         assert len({bind.node for bind in binds.wait_for(4, 15)}) == 1
 
 
-def test_members_beyond_the_minimum_follow(
+def test_members_beyond_the_minimum_start_too(
     plane: ControlPlane, api: Api, gang_scheduler: GangScheduler, namespace: str, nodes: Nodes
 ) -> None:
     pool = nodes(2)

@@ -1,4 +1,4 @@
-"""The secret of the hooks and the real kube-scheduler: it is sent, and told to nobody else."""
+"""The hook secret on the real kube-scheduler: it is sent with calls, and appears nowhere else."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from tests import objects
 
 from .api import Api
 from .control_plane import ControlPlane
-from .stage import Pool
+from .train_gang import Pool
 from .waiting import wait_for
 
 SECRET = "0123456789-abcdefghij_~."
-OWN = "--scheduler-name=secretive-scheduler"
-#: Whose pods those are.
-OURS = {"scheduler": "secretive-scheduler"}
+OWN = "--scheduler-name=secret-scheduler"
+#: The scheduler name of the pods.
+OURS = {"scheduler": "secret-scheduler"}
 
 
 @pytest.fixture
@@ -33,25 +33,25 @@ def file(tmp_path: Path) -> Path:
     return made
 
 
-class Ear:
-    """Stands where an extender would be, hears what is sent, and refuses everything."""
+class RecordingServer:
+    """A server in place of an extender: it records the Authorization headers and refuses all."""
 
     def __init__(self) -> None:
-        self.heard: list[str] = []
-        ear = self
+        self.received: list[str] = []
+        server = self
 
         class Handler(BaseHTTPRequestHandler):
             def do_POST(self) -> None:
-                ear.heard.append(self.headers.get("Authorization", ""))
+                server.received.append(self.headers.get("Authorization", ""))
                 self.rfile.read(int(self.headers["Content-Length"]))
-                answer = json.dumps({"Error": "nobody gets in"}).encode()
+                answer = json.dumps({"Error": "refused by the test"}).encode()
                 self.send_response(200)
                 self.send_header("Content-Length", str(len(answer)))
                 self.end_headers()
                 self.wfile.write(answer)
 
             def log_message(self, *words: object) -> None:
-                """Say nothing."""
+                """Log nothing."""
 
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         self.url = f"http://127.0.0.1:{self._server.server_port}"
@@ -68,37 +68,43 @@ class Ear:
             thread.join()
 
 
-def said(api: Api, namespace: str) -> str:
-    """All that anybody can read of what went wrong."""
+def events_and_pods(api: Api, namespace: str) -> str:
+    """Return all events and pods of the namespace as text."""
     return json.dumps([*api.list("events", namespace), *api.list("pods", namespace)])
 
 
-def test_kube_scheduler_sends_it_with_every_call_and_writes_it_into_no_event(
+def test_kube_scheduler_sends_the_secret_with_every_call_and_writes_it_into_no_event(
     plane: ControlPlane, api: Api, namespace: str, nodes: Callable[..., Pool], file: Path
 ) -> None:
-    ear, pool = Ear(), nodes(1)
-    config = plane.scheduler_config(ear, OWN, f"--hook-secret-file={file}")  # type: ignore[arg-type]
+    server, pool = RecordingServer(), nodes(1)
+    config = plane.scheduler_config(server, OWN, f"--hook-secret-file={file}")  # type: ignore[arg-type]
     selector = pool.selector
     with plane.scheduler(config):
-        with ear.listening():
-            api.create(objects.pod("asked", namespace, node_selector=selector, **OURS))
-            wait_for(lambda: "nobody gets in" in said(api, namespace), 60, "it was asked")
-        # And while nobody answers, which it says with the URL.
+        with server.listening():
+            api.create(objects.pod("called", namespace, node_selector=selector, **OURS))
+            wait_for(
+                lambda: "refused by the test" in events_and_pods(api, namespace),
+                60,
+                "it was called",
+            )
+        # Without a server, its event has the URL.
         api.create(objects.pod("unanswered", namespace, node_selector=selector, **OURS))
-        wait_for(lambda: ear.url[7:] in said(api, namespace), 60, "it says whom it cannot reach")
+        wait_for(
+            lambda: server.url[7:] in events_and_pods(api, namespace), 60, "the event has the URL"
+        )
 
-    told = base64.b64encode(f"{hook_secret.USER}:{SECRET}".encode()).decode()
-    assert set(ear.heard) == {f"Basic {told}"}
-    assert SECRET not in said(api, namespace)
+    encoded = base64.b64encode(f"{hook_secret.USER}:{SECRET}".encode()).decode()
+    assert set(server.received) == {f"Basic {encoded}"}
+    assert SECRET not in events_and_pods(api, namespace)
 
 
-def test_a_pair_that_shares_one_starts_gangs(
+def test_pair_with_a_shared_secret_starts_gangs(
     plane: ControlPlane, api: Api, namespace: str, nodes: Callable[..., Pool], file: Path
 ) -> None:
-    pool, told = nodes(2), f"--hook-secret-file={file}"
+    pool, flag = nodes(2), f"--hook-secret-file={file}"
     with (
-        plane.extender(OWN, told) as extender,
-        plane.scheduler(plane.scheduler_config(extender, OWN, told)),
+        plane.extender(OWN, flag) as extender,
+        plane.scheduler(plane.scheduler_config(extender, OWN, flag)),
     ):
         api.create(objects.pod_group("train", namespace, 2))
         like = {"gang": "train", "node_selector": pool.selector, **OURS}

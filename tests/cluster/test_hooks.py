@@ -1,4 +1,4 @@
-"""The hooks as kube-scheduler asks them, whole nodes and packing included."""
+"""The hooks with the real kube-scheduler, including packing and whole node objects."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from tests import objects
 
 from .api import Api
 from .control_plane import ControlPlane
-from .stage import GangScheduler, Pool
+from .train_gang import GangScheduler, Pool
 
 JSON = {"Content-Type": "application/json"}
 
 Nodes = Callable[..., Pool]
 
 
-def test_a_malformed_prioritize_call_gets_an_empty_list_of_scores(
+def test_malformed_prioritize_call_returns_no_scores(
     gang_scheduler: GangScheduler,
 ) -> None:
     with urllib3.PoolManager(retries=False, timeout=5) as http:
@@ -29,7 +29,7 @@ def test_a_malformed_prioritize_call_gets_an_empty_list_of_scores(
     assert (response.status, json.loads(response.data)) == (200, [])
 
 
-def test_hooks_and_operations_do_not_answer_on_each_others_port(
+def test_hook_port_and_operations_port_serve_their_own_paths_only(
     gang_scheduler: GangScheduler,
 ) -> None:
     with urllib3.PoolManager(retries=False, timeout=5) as http:
@@ -37,7 +37,7 @@ def test_hooks_and_operations_do_not_answer_on_each_others_port(
         assert http.request("GET", f"{gang_scheduler.extender.url}/metrics").status == 404
 
 
-def test_ordinary_pods_are_packed_where_that_is_configured(
+def test_ordinary_pods_are_packed_if_configured(
     plane: ControlPlane, api: Api, namespace: str, nodes: Nodes
 ) -> None:
     pool = nodes(3)
@@ -56,7 +56,7 @@ def test_ordinary_pods_are_packed_where_that_is_configured(
         assert len({bind.node for bind in binds.wait_for(3, 10)}) == 1
 
 
-def test_a_scheduler_that_sends_whole_nodes_is_served_too(
+def test_scheduler_that_sends_whole_nodes_is_served(
     plane: ControlPlane, api: Api, namespace: str, nodes: Nodes
 ) -> None:
     pool, own = nodes(2), "--scheduler-name=whole-scheduler"

@@ -1,4 +1,4 @@
-"""The manifests, as the real API server takes them."""
+"""The manifests on the real API server."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def second_scheduler(plane: ControlPlane) -> list[Object]:
 @pytest.mark.parametrize(
     "file", sorted(MANIFESTS.glob("crds/*.sh.yaml")), ids=lambda file: file.stem
 )
-def test_each_crd_is_good_for_kubectl_apply(plane: ControlPlane, file: Path) -> None:
+def test_crd_can_be_applied(plane: ControlPlane, file: Path) -> None:
     assert plane.kubectl("apply", "--dry-run=server", "-f", file)
 
 
@@ -42,26 +42,24 @@ def test_there_are_two_overlays() -> None:
     [*OVERLAYS, *(MANIFESTS / name for name in ("volcano-crds", "ops-auth", "flow-control"))],
     ids=lambda path: path.name,
 )
-def test_an_overlay_is_accepted_whole_by_strict_validation(plane: ControlPlane, path: Path) -> None:
-    said = plane.kubectl("apply", "--dry-run=server", "--validate=strict", "-k", path)
+def test_overlay_passes_strict_validation(plane: ControlPlane, path: Path) -> None:
+    output = plane.kubectl("apply", "--dry-run=server", "--validate=strict", "-k", path)
 
-    assert len(said.splitlines()) == len(plane.rendered(path))
+    assert len(output.splitlines()) == len(plane.rendered(path))
 
 
 @pytest.mark.parametrize("path", OVERLAYS, ids=lambda path: path.name)
-def test_beside_volcano_an_overlay_is_applied_without_our_crds(
-    plane: ControlPlane, path: Path
-) -> None:
+def test_overlay_can_be_applied_without_the_crds(plane: ControlPlane, path: Path) -> None:
     selector = "--selector=app.kubernetes.io/component!=crds"
-    said = plane.kubectl("apply", "--dry-run=server", "--validate=strict", "-k", path, selector)
+    output = plane.kubectl("apply", "--dry-run=server", "--validate=strict", "-k", path, selector)
 
     crds = objects.of_kind(plane.rendered(path), "CustomResourceDefinition")
     assert len(crds) == 2
-    assert len(said.splitlines()) == len(plane.rendered(path)) - len(crds)
-    assert "customresourcedefinition" not in said
+    assert len(output.splitlines()) == len(plane.rendered(path)) - len(crds)
+    assert "customresourcedefinition" not in output
 
 
-def test_every_binding_of_the_overlay_gives_a_role_that_exists_to_somebody_who_exists(
+def test_role_bindings_of_the_overlay_name_existing_roles_and_accounts(
     plane: ControlPlane, overlay: list[Object]
 ) -> None:
     accounts = [objects.place(thing) for thing in objects.of_kind(overlay, "ServiceAccount")]
@@ -74,12 +72,12 @@ def test_every_binding_of_the_overlay_gives_a_role_that_exists_to_somebody_who_e
         kind, name = binding["roleRef"]["kind"], binding["roleRef"]["name"]
         namespace = objects.place(binding)[0] if kind == "Role" else None
         brought = [objects.place(thing) for thing in objects.of_kind(overlay, kind)]
-        # What we do not bring must be there from the start, in that very namespace.
+        # Other roles must exist in every cluster, in that namespace.
         stock = f"{kind.lower()}s.{RBAC}"
         assert (namespace, name) in brought or plane.api.find(stock, name, namespace), binding
 
 
-def test_the_second_scheduler_reads_how_to_authenticate_where_that_is_kept(
+def test_second_scheduler_may_read_the_authentication_config(
     second_scheduler: list[Object],
 ) -> None:
     (binding,) = [
@@ -91,7 +89,7 @@ def test_the_second_scheduler_reads_how_to_authenticate_where_that_is_kept(
     assert binding["metadata"]["namespace"] == "kube-system"
 
 
-def test_the_second_schedulers_role_names_the_lease_that_its_configuration_names(
+def test_role_of_the_second_scheduler_names_the_lease_of_its_configuration(
     second_scheduler: list[Object],
 ) -> None:
     (config,) = objects.of_kind(second_scheduler, "ConfigMap")
@@ -103,12 +101,12 @@ def test_the_second_schedulers_role_names_the_lease_that_its_configuration_names
     ]
     named = [rule["resourceNames"] for r in roles for rule in r["rules"] if "resourceNames" in rule]
 
-    # Whoever leads by it, and whoever follows.
+    # For kube-scheduler, and for the extender.
     assert named == [[election["resourceName"]]] * 2
     assert {r["metadata"]["namespace"] for r in roles} == {election["resourceNamespace"]}
 
 
-def test_the_second_schedulers_pod_mounts_the_config_map_that_it_brings(
+def test_pod_of_the_second_scheduler_mounts_the_config_map_of_the_overlay(
     second_scheduler: list[Object],
 ) -> None:
     (config,) = objects.of_kind(second_scheduler, "ConfigMap")
@@ -121,7 +119,7 @@ def test_the_second_schedulers_pod_mounts_the_config_map_that_it_brings(
     ]
 
 
-def test_the_example_gang_is_accepted(plane: ControlPlane, namespace: str) -> None:
+def test_example_gang_is_accepted(plane: ControlPlane, namespace: str) -> None:
     example = MANIFESTS / "examples" / "gang.yaml"
 
     assert plane.kubectl(
@@ -129,7 +127,7 @@ def test_the_example_gang_is_accepted(plane: ControlPlane, namespace: str) -> No
     )
 
 
-def test_the_overlays_scheduler_configuration_is_what_our_command_prints(
+def test_scheduler_configuration_of_the_overlay_is_what_the_command_prints(
     plane: ControlPlane,
 ) -> None:
     from click.testing import CliRunner
@@ -142,19 +140,17 @@ def test_the_overlays_scheduler_configuration_is_what_our_command_prints(
     assert shipped.read_text() == printed
 
 
-def test_our_crd_keeps_what_we_refuse_so_that_it_can_be_refused(
+def test_crd_stores_unsupported_fields_so_that_the_extender_can_refuse_them(
     plane: ControlPlane, namespace: str
 ) -> None:
-    asked = {"networkTopology": {"mode": "hard"}, "subGroupPolicy": [{"subGroupSize": 2}]}
-    plane.api.create(objects.pod_group("picky", namespace, 2, **asked))
+    spec = {"networkTopology": {"mode": "hard"}, "subGroupPolicy": [{"subGroupSize": 2}]}
+    plane.api.create(objects.pod_group("picky", namespace, 2, **spec))
 
-    kept = plane.api.get(objects.POD_GROUPS, "picky", namespace)["spec"]
-    assert {name: kept.get(name) for name in asked} == asked
+    stored = plane.api.get(objects.POD_GROUPS, "picky", namespace)["spec"]
+    assert {name: stored.get(name) for name in spec} == spec
 
 
-def test_the_extender_may_not_do_what_its_role_does_not_grant(
-    plane: ControlPlane, namespace: str
-) -> None:
+def test_extender_has_no_other_permissions(plane: ControlPlane, namespace: str) -> None:
     extender = plane.api_as("extender")
 
     for resource in ("secrets", "configmaps"):
@@ -179,7 +175,7 @@ MAY_NOT = {
 }
 
 
-def test_the_role_of_the_extender_alone_can_evict_and_bind_pods_and_change_nothing_else(
+def test_role_of_the_extender_allows_only_evictions_bindings_and_pod_status(
     plane: ControlPlane, namespace: str
 ) -> None:
     allowed = {each for each in MAY | MAY_NOT if may(plane, "extender", *each.split(), namespace)}
@@ -188,28 +184,28 @@ def test_the_role_of_the_extender_alone_can_evict_and_bind_pods_and_change_nothi
 
 
 def may(plane: ControlPlane, role: str, verb: str, resource: str, namespace: str) -> bool:
-    """Ask the API server whether one of our users may do something."""
+    """Ask the API server whether a user has a permission."""
     name, _, group = resource.partition(".")
     name, _, part = name.partition("/")
-    wish = {"verb": verb, "resource": name, "subresource": part, "group": group}
+    attributes = {"verb": verb, "resource": name, "subresource": part, "group": group}
     review = {
         "apiVersion": "authorization.k8s.io/v1",
         "kind": "SelfSubjectAccessReview",
-        "spec": {"resourceAttributes": {**wish, "namespace": namespace}},
+        "spec": {"resourceAttributes": {**attributes, "namespace": namespace}},
     }
     path = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
     answer = plane.api_as(role).request("POST", path, review)
     return bool(answer["status"]["allowed"])
 
 
-def test_every_manifest_is_yaml_with_a_kind() -> None:
-    # Of the chart only Helm makes manifests.
+def test_manifests_are_yaml_with_a_kind() -> None:
+    # The chart has templates.
     for file in {*MANIFESTS.rglob("*.yaml")} - {*(MANIFESTS / "chart").rglob("*.yaml")}:
         for thing in yaml.safe_load_all(file.read_text()):
             assert thing["kind"], file
 
 
-def test_the_readmes_manifests_and_kubectl_commands_work(
+def test_manifests_and_kubectl_commands_of_the_readme_work(
     plane: ControlPlane, namespace: str
 ) -> None:
     from tests.readme import ROOT, blocks, commands

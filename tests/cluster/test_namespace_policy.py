@@ -1,4 +1,4 @@
-"""Policy per namespace on the real control plane: what administrators write holds within 5 s."""
+"""Namespace policy on the real control plane: annotations apply within seconds."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ import pytest
 
 from tests import objects
 
-from . import telling
+from . import reported
 from .api import Api, Object
 from .components import http_json
 from .control_plane import ControlPlane
-from .observer import alive
-from .stage import GangScheduler, Pool, gang, running_pair
+from .observer import running_members
+from .train_gang import GangScheduler, Pool, gang, running_pair
 from .waiting import wait_for
 
 Nodes = Callable[..., Pool]
@@ -28,11 +28,11 @@ HOME = "scheduling.volcano.sh/queue-name"
 QUEUES = "gang-extender.io/queues"
 AT_MOST = "gang-extender.io/at-most"
 AT_LEAST = "gang-extender.io/at-least"
-#: Of a gang that is not decided on yet.
-ON_ITS_WAY = ("NotEnoughMembers", "WaitingForVictims")
-#: After the last change everything that can start has started within this.
+#: Reasons of a gang that is not decided yet.
+UNDECIDED = ("NotEnoughMembers", "WaitingForVictims")
+#: Timeout for starts after the last change.
 SOON_S = 10
-wait_until_waiting = partial(telling.wait_until_waiting, seconds=SOON_S)
+wait_until_waiting = partial(reported.wait_until_waiting, seconds=SOON_S)
 
 
 @pytest.fixture(scope="module")
@@ -43,7 +43,7 @@ def pair(plane: ControlPlane) -> Iterator[GangScheduler]:
 
 @pytest.fixture
 def strict(plane: ControlPlane) -> Iterator[GangScheduler]:
-    """A pair that denies unlisted namespaces everything."""
+    """A pair that denies unlisted namespaces."""
     with running_pair(plane, "--unlisted-namespaces=deny", scheduler_name=STRICT) as made:
         yield made
 
@@ -54,17 +54,17 @@ def queues(pair: GangScheduler, namespace: str, create: Create) -> tuple[str, st
     ours, other = f"ours-{namespace}", f"other-{namespace}"
     create(objects.queue(ours), objects.queue(other))
     for name in (ours, other):
-        telling.wait_until_queue_is_known(pair.extender, name)
+        reported.wait_until_queue_is_known(pair.extender, name)
     return ours, other
 
 
 def cpus(queue: str, number: int) -> str:
-    """An annotation about the cpus of one queue."""
+    """Return an annotation value for the cpus of one queue."""
     return json.dumps({queue: {"cpu": number}})
 
 
 def write(api: Api, namespace: str, **annotations: str | None) -> None:
-    """Let an administrator change the policy; None takes an annotation away."""
+    """Change the policy of a namespace; None removes an annotation."""
     api.patch("namespaces", namespace, {"metadata": {"annotations": annotations}})
 
 
@@ -76,15 +76,15 @@ def small(
         gang(api, f"{name}{number}", namespace, 1, pool, scheduler=SCHEDULER, **rest)
 
 
-def said(pair: GangScheduler, namespace: str, name: str) -> Object:
-    return telling.over_http(pair.extender, namespace, name)
+def explanation(pair: GangScheduler, namespace: str, name: str) -> Object:
+    return reported.explanation(pair.extender, namespace, name)
 
 
-def whose(pod: Object) -> str:
+def namespace_of(pod: Object) -> str:
     return str(pod["metadata"]["namespace"])
 
 
-def test_a_namespace_uses_the_queues_of_its_list_and_not_even_the_default_one(
+def test_namespace_uses_only_the_queues_of_its_list(
     plane: ControlPlane,
     api: Api,
     pair: GangScheduler,
@@ -104,8 +104,8 @@ def test_a_namespace_uses_the_queues_of_its_list_and_not_even_the_default_one(
         api.create(lone)
         binds.wait_for(2, SOON_S, prefix="named")
 
-        told = telling.wait_until_said(api, pair.extender, team, "silent", "QueueNotAllowed")
-        assert f"name one of further-{namespace}, {ours}" in told["message"]
+        answer = reported.wait_until_reported(api, pair.extender, team, "silent", "QueueNotAllowed")
+        assert f"name one of further-{namespace}, {ours}" in answer["message"]
         wait_until_waiting(pair.extender, team, "foreign", "QueueNotAllowed")
         wait_until_waiting(pair.extender, team, "pod:lone", "QueueNotAllowed")
         assert len(binds.binds) == 2
@@ -120,7 +120,7 @@ def test_a_namespace_uses_the_queues_of_its_list_and_not_even_the_default_one(
     api.delete(objects.QUEUES, f"further-{namespace}")
 
 
-def test_unlisted_namespaces_use_nothing_until_they_are_listed(
+def test_unlisted_namespaces_start_nothing_until_they_are_listed(
     plane: ControlPlane,
     api: Api,
     strict: GangScheduler,
@@ -131,27 +131,27 @@ def test_unlisted_namespaces_use_nothing_until_they_are_listed(
 ) -> None:
     pool, ours = nodes(1, cpu="8"), f"ours-{namespace}"
     create(objects.queue(ours))
-    telling.wait_until_queue_is_known(strict.extender, ours)
+    reported.wait_until_queue_is_known(strict.extender, ours)
     guest, team = tenant("guest"), tenant("team", {QUEUES: ours})
     with plane.binds() as binds:
         gang(api, "try", guest, 2, pool, scheduler=STRICT)
-        gang(api, "wish", guest, 2, pool, scheduler=STRICT, queue=ours)
+        gang(api, "named", guest, 2, pool, scheduler=STRICT, queue=ours)
         lone = objects.pod("lone", guest, scheduler=STRICT, node_selector=pool.selector)
         api.create(lone)
         gang(api, "work", team, 2, pool, scheduler=STRICT)
         binds.wait_for(2, SOON_S, prefix="work")
 
-        for name in ("try", "wish", "pod:lone"):
-            told = wait_until_waiting(strict.extender, guest, name, "QueueNotAllowed")
-            assert "unlisted namespaces are denied" in told["message"]
+        for name in ("try", "named", "pod:lone"):
+            answer = wait_until_waiting(strict.extender, guest, name, "QueueNotAllowed")
+            assert "unlisted namespaces are denied" in answer["message"]
         assert len(binds.binds) == 2
 
         write(api, guest, **{QUEUES: ours})
-        for prefix, count in (("try", 2), ("wish", 2), ("lone", 1)):
+        for prefix, count in (("try", 2), ("named", 2), ("lone", 1)):
             binds.wait_for(count, SOON_S, prefix=prefix)
 
 
-def test_a_backlog_is_handed_out_up_to_what_each_namespace_may_have_at_most(
+def test_backlog_of_a_namespace_starts_up_to_its_limit(
     plane: ControlPlane,
     api: Api,
     pair: GangScheduler,
@@ -169,9 +169,11 @@ def test_a_backlog_is_handed_out_up_to_what_each_namespace_may_have_at_most(
         small(api, other, 4, pool, name="rest")
         for name in ("rest0", "rest3"):
             wait_until_waiting(pair.extender, other, name, "InsufficientCapacity")
-        # Those that the room alone would not let start say so; all wait.
+        # Some wait for free capacity, some for the limit; all wait.
         wait_for(
-            lambda: said(pair, greedy, "small9")["verdict"] == "waiting", SOON_S, "all of it waits"
+            lambda: explanation(pair, greedy, "small9")["verdict"] == "waiting",
+            SOON_S,
+            "all of them wait",
         )
 
         for index in range(8):
@@ -180,27 +182,29 @@ def test_a_backlog_is_handed_out_up_to_what_each_namespace_may_have_at_most(
         binds.wait_for(4, SOON_S, prefix="rest")
 
         def waiting() -> list[str]:
-            told = [said(pair, greedy, f"small{number}") for number in range(10)]
-            return [str(each["name"]) for each in told if each["verdict"] == "waiting"]
+            answer = [explanation(pair, greedy, f"small{number}") for number in range(10)]
+            return [str(each["name"]) for each in answer if each["verdict"] == "waiting"]
 
-        # What is said follows what is bound by up to a pass.
+        # Verdicts follow binds by up to one cycle.
         wait_for(lambda: len(waiting()) == 7, SOON_S, "seven still wait", seeing=waiting)
         name = waiting()[0]
-        told = telling.wait_until_said(api, pair.extender, greedy, name, "NamespaceOverLimit")
-        assert told["message"] == (
+        answer = reported.wait_until_reported(
+            api, pair.extender, greedy, name, "NamespaceOverLimit"
+        )
+        assert answer["message"] == (
             f"namespace {greedy} uses 3 of at most 3 cpu in queue {ours}; 1 more would exceed it"
         )
-        assert told["would_start_with"][0] == (
+        assert answer["would_start_with"][0] == (
             f"a limit 1 cpu higher for namespace {greedy} in queue {ours}"
         )
-        assert binds.peaks(whose)[greedy] == 3
+        assert binds.peaks(namespace_of)[greedy] == 3
 
         write(api, greedy, **{AT_MOST: cpus(ours, 4)})
         binds.wait_for(4, SOON_S, prefix="small")
-    assert binds.peaks(whose)[greedy] == 4
+    assert binds.peaks(namespace_of)[greedy] == 4
 
 
-def test_neither_arriving_gangs_nor_pods_without_one_pass_what_their_namespace_may_have(
+def test_arriving_gangs_and_pods_without_a_gang_stay_within_the_limit_of_their_namespace(
     plane: ControlPlane,
     api: Api,
     pair: GangScheduler,
@@ -208,10 +212,10 @@ def test_neither_arriving_gangs_nor_pods_without_one_pass_what_their_namespace_m
     nodes: Nodes,
     tenant: Tenant,
 ) -> None:
-    """Nobody waits for room, so filter lets them in without a plan, as fast as they come."""
+    """No gang waits for capacity, so filter admits them without a plan, as they arrive."""
     pool, (ours, _) = nodes(4, cpu="8"), queues
     greedy = tenant("greedy", {HOME: ours, AT_MOST: cpus(ours, 5)})
-    wait_for(lambda: f"{ours}/{greedy}" in known(pair), SOON_S, "the share is known")
+    wait_for(lambda: f"{ours}/{greedy}" in shares(pair), SOON_S, "the share is known")
     with plane.binds(greedy) as binds:
         small(api, greedy, 4, pool)
         api.create(
@@ -221,12 +225,12 @@ def test_neither_arriving_gangs_nor_pods_without_one_pass_what_their_namespace_m
         gang(api, "large", greedy, 6, pool, scheduler=SCHEDULER)
         binds.wait_for(5, SOON_S)
         wait_until_waiting(pair.extender, greedy, "large", "NamespaceOverLimit")
-        share = known(pair)[f"{ours}/{greedy}"]
+        share = shares(pair)[f"{ours}/{greedy}"]
         assert share["allocated"]["cpu"] == "5"
-    assert binds.peaks(whose) == {greedy: 5}
+    assert binds.peaks(namespace_of) == {greedy: 5}
 
 
-def test_what_a_namespace_has_at_least_is_there_when_it_comes_and_nobody_takes_it(
+def test_guarantee_of_a_namespace_is_available_and_not_preempted(
     plane: ControlPlane,
     api: Api,
     pair: GangScheduler,
@@ -240,12 +244,12 @@ def test_what_a_namespace_has_at_least_is_there_when_it_comes_and_nobody_takes_i
     create(objects.priority_class(f"urgent-{namespace}", 1000))
     team = tenant("team", {HOME: ours, AT_LEAST: cpus(ours, 3)})
     other, third = tenant("other", {HOME: ours}), tenant("third", {HOME: elsewhere})
-    wait_for(lambda: f"{ours}/{team}" in known(pair), SOON_S, "the share is known")
+    wait_for(lambda: f"{ours}/{team}" in shares(pair), SOON_S, "the share is known")
     with plane.binds() as binds:
         small(api, other, 4, pool)
         small(api, third, 4, pool)
         binds.wait_for(5, SOON_S, prefix="small")
-        wait_for(lambda: waiting_beside(pair, other, third) == 3, SOON_S, "three wait")
+        wait_for(lambda: count_waiting(pair, other, third) == 3, SOON_S, "three wait")
 
         gang(api, "mine", team, 3, pool, scheduler=SCHEDULER)
         binds.wait_for(3, SOON_S, prefix="mine")
@@ -258,16 +262,16 @@ def test_what_a_namespace_has_at_least_is_there_when_it_comes_and_nobody_takes_i
             )
         )  # fmt: skip
         wait_for(
-            lambda: said(pair, other, "urgent")["reason"] not in ON_ITS_WAY,
+            lambda: explanation(pair, other, "urgent")["reason"] not in UNDECIDED,
             15,
-            "the urgent one took from others what it may, or waits",
-            seeing=lambda: said(pair, other, "urgent"),
+            "the urgent gang preempted what it may, or waits",
+            seeing=lambda: explanation(pair, other, "urgent"),
         )
         assert not [name for name in binds.ended if name.startswith("mine")]
-    assert alive(api, team)["mine"] == 3
+    assert running_members(api, team)["mine"] == 3
 
 
-def test_a_namespace_gets_back_what_it_has_at_least_from_others_of_its_queue(
+def test_namespace_reclaims_its_guarantee_from_others_of_its_queue(
     plane: ControlPlane,
     api: Api,
     pair: GangScheduler,
@@ -285,10 +289,10 @@ def test_a_namespace_gets_back_what_it_has_at_least_from_others_of_its_queue(
 
         write(api, team, **{AT_LEAST: cpus(ours, 3)})
         binds.wait_for(3, 2 * SOON_S, prefix="mine")
-    assert sum(alive(api, other).values()) == 5
+    assert sum(running_members(api, other).values()) == 5
 
 
-def test_no_trick_of_a_tenant_passes_what_its_namespace_may_have(
+def test_tenant_cannot_exceed_the_limit_of_its_namespace(
     plane: ControlPlane,
     api: Api,
     pair: GangScheduler,
@@ -304,25 +308,31 @@ def test_no_trick_of_a_tenant_passes_what_its_namespace_may_have(
         gang(api, "second", team, 2, pool, scheduler=SCHEDULER)
         wait_until_waiting(pair.extender, team, "second", "NamespaceOverLimit")
 
-        # Says that it was started elsewhere, moves what runs there, and forgets its PodGroup.
+        # Claims another queue for its running pods, moves their PodGroup, and deletes it.
         for index in range(2):
             elsewhere = {"metadata": {"annotations": {objects.STARTED_IN: other}}}
             api.patch("pods", f"first-{index}", elsewhere, team)
         api.patch(objects.POD_GROUPS, "first", {"spec": {"queue": other}}, team)
         api.delete(objects.POD_GROUPS, "first", team)
-        wait_for(lambda: said(pair, team, "first")["verdict"] == "invalid", SOON_S, "it is missed")
-        assert known(pair)[f"{ours}/{team}"]["allocated"]["cpu"] == "2"
+        wait_for(
+            lambda: explanation(pair, team, "first")["verdict"] == "invalid",
+            SOON_S,
+            "the PodGroup is missing",
+        )
+        assert shares(pair)[f"{ours}/{team}"]["allocated"]["cpu"] == "2"
         wait_until_waiting(pair.extender, team, "second", "NamespaceOverLimit")
 
-        # Names another queue while it waits, and comes without any group.
+        # Names another queue while it waits, and creates pods without a PodGroup.
         api.patch(objects.POD_GROUPS, "second", {"spec": {"queue": other}}, team)
         wait_until_waiting(pair.extender, team, "second", "QueueNotAllowed")
         api.create(
             objects.pod("lone", team, scheduler=SCHEDULER, node_selector=pool.selector),
-            objects.pod("sly", team, scheduler=SCHEDULER, node_selector=pool.selector, queue=other),
+            objects.pod(
+                "other-queue", team, scheduler=SCHEDULER, node_selector=pool.selector, queue=other
+            ),
         )
         wait_until_waiting(pair.extender, team, "pod:lone", "NamespaceOverLimit")
-        wait_until_waiting(pair.extender, team, "pod:sly", "QueueNotAllowed")
+        wait_until_waiting(pair.extender, team, "pod:other-queue", "QueueNotAllowed")
         small(api, team, 4, pool, name="part")
         for number in range(4):
             wait_until_waiting(pair.extender, team, f"part{number}", "NamespaceOverLimit")
@@ -331,10 +341,10 @@ def test_no_trick_of_a_tenant_passes_what_its_namespace_may_have(
         for index in range(2):
             api.delete("pods", f"first-{index}", team, grace_seconds=0)
         binds.wait_for(4, SOON_S)
-    assert binds.peaks(whose) == {team: 2}
+    assert binds.peaks(namespace_of) == {team: 2}
 
 
-def test_a_gang_that_is_faster_than_the_news_of_its_namespace_gets_in_nowhere(
+def test_gang_created_right_after_its_namespace_is_held_to_the_policy(
     plane: ControlPlane,
     api: Api,
     pair: GangScheduler,
@@ -356,7 +366,7 @@ def test_a_gang_that_is_faster_than_the_news_of_its_namespace_gets_in_nowhere(
     assert len(binds.binds) == 2
 
 
-def test_a_typo_lets_nobody_in_and_is_said_where_the_administrator_looks(
+def test_unreadable_annotation_admits_no_gang_and_is_reported(
     plane: ControlPlane,
     api: Api,
     pair: GangScheduler,
@@ -368,16 +378,16 @@ def test_a_typo_lets_nobody_in_and_is_said_where_the_administrator_looks(
     team = tenant("team", {QUEUES: f"{ours}, {ours}x", HOME: ours, AT_MOST: f"{{{ours}: 4}}"})
     with plane.binds(team) as binds:
         gang(api, "work", team, 2, pool, scheduler=SCHEDULER)
-        why = telling.wait_until_said(api, pair.extender, team, "work", "QueueNotAllowed")
+        why = reported.wait_until_reported(api, pair.extender, team, "work", "QueueNotAllowed")
         assert f"the annotation {AT_MOST} of namespace {team} cannot be read" in why["message"]
-        # Every extender of the cluster looks at every namespace, so another one may say it too.
+        # Every extender checks every namespace, so another one may write the events too.
         events = wait_for(
             lambda: (
-                told if len(told := set(telling.in_events(api, "default", team))) == 2 else None
+                answer if len(answer := set(reported.events(api, "default", team))) == 2 else None
             ),
             2 * SOON_S,
-            "events on the Namespace say it",
-            seeing=lambda: telling.in_events(api, "default", team),
+            "the Namespace has the events",
+            seeing=lambda: reported.events(api, "default", team),
         )
         assert {event.reason for event in events} == {"Unreadable", "QueueUnknown"}
         assert any(event.message.endswith(f"did you mean {ours}?") for event in events)
@@ -386,22 +396,22 @@ def test_a_typo_lets_nobody_in_and_is_said_where_the_administrator_looks(
 
         write(api, team, **{AT_MOST: cpus(ours, 2), QUEUES: ours})
         binds.wait_for(2, SOON_S, prefix="work")
-    wait_for(lambda: not found(pair, team), SOON_S, "what was mended is not said any more")
+    wait_for(lambda: not found(pair, team), SOON_S, "the findings are gone")
 
 
 def found(pair: GangScheduler, name: str) -> set[str]:
-    """The reasons of all findings about one object."""
-    told = http_json("GET", f"{pair.extender.ops_url}/api/v1/findings") or ()
-    return {each["reason"] for each in told if each["name"] == name}
+    """Return the reasons of all findings about one object."""
+    answer = http_json("GET", f"{pair.extender.ops_url}/api/v1/findings") or ()
+    return {each["reason"] for each in answer if each["name"] == name}
 
 
-def known(pair: GangScheduler) -> dict[str, Object]:
-    """The shares of namespaces by the word of the extender."""
-    told = http_json("GET", f"{pair.extender.ops_url}/api/v1/plan") or {}
-    return {f"{each['queue']}/{each['namespace']}": each for each in told.get("shares", ())}
+def shares(pair: GangScheduler) -> dict[str, Object]:
+    """Return the namespace shares by the extender's API."""
+    answer = http_json("GET", f"{pair.extender.ops_url}/api/v1/plan") or {}
+    return {f"{each['queue']}/{each['namespace']}": each for each in answer.get("shares", ())}
 
 
-def waiting_beside(pair: GangScheduler, *namespaces: str) -> int:
-    """How many small gangs wait in these namespaces."""
-    gangs = [said(pair, each, f"small{n}") for each in namespaces for n in range(4)]
-    return sum(told["verdict"] == "waiting" for told in gangs)
+def count_waiting(pair: GangScheduler, *namespaces: str) -> int:
+    """Return how many small gangs wait in these namespaces."""
+    gangs = [explanation(pair, each, f"small{n}") for each in namespaces for n in range(4)]
+    return sum(answer["verdict"] == "waiting" for answer in gangs)

@@ -1,4 +1,4 @@
-"""What was recorded beside a real control plane is planned again without a difference."""
+"""A recording of a run on a real control plane replays without a difference."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .api import Api
 from .control_plane import ControlPlane
 from .extender_process import Extender
 from .observer import bound
-from .stage import Pool
+from .train_gang import Pool
 from .waiting import wait_for
 
 
@@ -31,7 +31,7 @@ def written(extender: Extender) -> float:
     return extender.metric("gang_extender_recorded_cycles_total", outcome="written")
 
 
-def test_a_recording_of_a_run_replays_without_a_difference(
+def test_recording_replays_without_a_difference(
     plane: ControlPlane, api: Api, namespace: str, nodes: Callable[..., Pool], tmp_path: Path
 ) -> None:
     folder = tmp_path / "recording"
@@ -52,8 +52,8 @@ def test_a_recording_of_a_run_replays_without_a_difference(
         wait_for(
             lambda: len({*bound(api, namespace)} - {*first}) == 5, 30, "then the other one runs"
         )
-        wait_for(lambda: written(extender) >= 3, 20, "as many passes are on the disk")
-        extender.kill()  # what was written is there, whatever comes after it
+        wait_for(lambda: written(extender) >= 3, 20, "three cycles are recorded")
+        extender.kill()  # recorded cycles survive a crash
 
     ran = replayed(folder)
     assert ran.returncode == 0, ran.stdout + ran.stderr

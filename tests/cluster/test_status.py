@@ -1,4 +1,4 @@
-"""What people are told, on the real API server: the same words everywhere, and few of them."""
+"""Status and events on the real API server: the same messages everywhere, and few writes."""
 
 from __future__ import annotations
 
@@ -6,22 +6,22 @@ from collections.abc import Callable
 
 from tests import objects
 
-from . import telling
+from . import reported
 from .api import Api, Object
 from .components import http_json
 from .control_plane import ControlPlane
-from .stage import GangScheduler, Pool, gang, running_pair
-from .telling import wait_until_running
+from .reported import wait_until_running
+from .train_gang import GangScheduler, Pool, gang, running_pair
 from .waiting import wait_for
 
 Nodes = Callable[..., Pool]
 Create = Callable[..., list[Object]]
 
-#: Of a pair that a test starts anew.
+#: The scheduler name of a test's own pair.
 OWN = "status-scheduler"
 
 
-def test_a_waiting_gang_says_the_same_in_condition_event_api_and_command_line(
+def test_waiting_gang_has_the_same_message_in_condition_event_api_and_command_line(
     api: Api, gang_scheduler: GangScheduler, namespace: str, nodes: Nodes
 ) -> None:
     pool = nodes(2, cpu="2")
@@ -30,21 +30,23 @@ def test_a_waiting_gang_says_the_same_in_condition_event_api_and_command_line(
     gang(api, "second", namespace, 3, pool)
     extender = gang_scheduler.extender
 
-    told = telling.wait_until_said(api, extender, namespace, "second", "InsufficientCapacity")
+    answer = reported.wait_until_reported(
+        api, extender, namespace, "second", "InsufficientCapacity"
+    )
 
-    said = telling.Said("InsufficientCapacity", told["message"])
-    assert telling.in_condition(api, namespace, "second") == said
-    assert telling.in_events(api, namespace, "second") == [said]
-    by_command = telling.on_the_command_line(extender, namespace, "second")
-    assert telling.Said(by_command["reason"], by_command["message"]) == said
-    free = telling.free_slots(api, pool.names)
+    expected = reported.Report("InsufficientCapacity", answer["message"])
+    assert reported.condition(api, namespace, "second") == expected
+    assert reported.events(api, namespace, "second") == [expected]
+    by_command = reported.explained_by_command(extender, namespace, "second")
+    assert reported.Report(by_command["reason"], by_command["message"]) == expected
+    free = reported.free_slots(api, pool.names)
     assert free == 1
-    assert told["message"].startswith("needs 3 x 1 cpu")
-    assert "; 1 slot free" in told["message"]
-    assert [(need["members"], need["slots"]) for need in told["needs"]] == [(3, free)]
+    assert answer["message"].startswith("needs 3 x 1 cpu")
+    assert "; 1 slot free" in answer["message"]
+    assert [(need["members"], need["slots"]) for need in answer["needs"]] == [(3, free)]
 
 
-def test_when_it_starts_the_status_says_so_and_counts_its_members(
+def test_status_of_a_running_gang_counts_its_members(
     api: Api, gang_scheduler: GangScheduler, namespace: str, nodes: Nodes
 ) -> None:
     gang(api, "train", namespace, 3, nodes(1))
@@ -54,56 +56,56 @@ def test_when_it_starts_the_status_says_so_and_counts_its_members(
     conditions = {each["type"]: each for each in running["conditions"]}
     assert conditions["Scheduled"]["status"] == "True"
     assert conditions["Unschedulable"]["status"] == "False"
-    assert telling.in_events(api, namespace, "train") == []
+    assert reported.events(api, namespace, "train") == []
 
 
-def test_each_change_of_reason_is_one_event(
+def test_change_of_reason_is_one_event(
     api: Api, gang_scheduler: GangScheduler, namespace: str, nodes: Nodes
 ) -> None:
     pool = nodes(1, cpu="3")
     extender = gang_scheduler.extender
     gang(api, "late", namespace, 2, pool, min_member=3)
-    telling.wait_until_said(api, extender, namespace, "late", "NotEnoughMembers")
+    reported.wait_until_reported(api, extender, namespace, "late", "NotEnoughMembers")
     gang(api, "first", namespace, 2, pool)
     wait_until_running(api, "first", namespace, 2)
     api.create(objects.pod("late-2", namespace, gang="late", node_selector=pool.selector))
-    telling.wait_until_said(api, extender, namespace, "late", "InsufficientCapacity")
+    reported.wait_until_reported(api, extender, namespace, "late", "InsufficientCapacity")
     for index in range(2):
         api.delete("pods", f"first-{index}", namespace, grace_seconds=0)
     wait_until_running(api, "late", namespace, 3)
 
-    reasons = [said.reason for said in telling.in_events(api, namespace, "late")]
+    reasons = [each.reason for each in reported.events(api, namespace, "late")]
     assert reasons[:2] == ["NotEnoughMembers", "InsufficientCapacity"]
     assert set(reasons[2:]) <= {"Running"}
 
 
-def test_a_gang_whose_pod_group_is_missing_is_told_on_its_pod(
+def test_missing_pod_group_is_reported_on_the_pod(
     api: Api, gang_scheduler: GangScheduler, namespace: str, nodes: Nodes
 ) -> None:
     pool = nodes(1)
-    api.create(objects.pod("early", namespace, gang="nobody", node_selector=pool.selector))
+    api.create(objects.pod("early", namespace, gang="missing", node_selector=pool.selector))
 
-    said = wait_for(
-        lambda: telling.in_events(api, namespace, "early"), 10, "an event on the pod itself"
+    events = wait_for(
+        lambda: reported.events(api, namespace, "early"), 10, "an event on the pod itself"
     )
 
-    assert [each.reason for each in said] == ["PodGroupMissing"]
-    assert "nobody does not exist" in said[0].message
+    assert [each.reason for each in events] == ["PodGroupMissing"]
+    assert "missing does not exist" in events[0].message
 
 
-def test_a_queue_says_what_it_uses_and_deserves(
+def test_status_of_a_queue_has_usage_and_deserved_share(
     api: Api, gang_scheduler: GangScheduler, namespace: str, nodes: Nodes, create: Create
 ) -> None:
     queue = f"q-{namespace}"
     create(objects.queue(queue, weight=2))
     gang(api, "train", namespace, 3, nodes(1), queue=queue)
 
-    def told() -> Object | None:
+    def current() -> Object | None:
         now = api.get(objects.QUEUES, queue).get("status", {})
         return now if now.get("running") == 1 else None
 
     now = wait_for(
-        told, 15, "the queue counts its gang", seeing=lambda: api.get(objects.QUEUES, queue)
+        current, 15, "the queue counts its gang", seeing=lambda: api.get(objects.QUEUES, queue)
     )
 
     assert now["state"] == "Open"
@@ -111,7 +113,7 @@ def test_a_queue_says_what_it_uses_and_deserves(
     assert now["deserved"]["cpu"] == "3"
 
 
-def test_a_queue_that_an_administrator_closed_stays_closed(
+def test_queue_closed_by_an_administrator_stays_closed(
     api: Api, gang_scheduler: GangScheduler, namespace: str, nodes: Nodes, create: Create
 ) -> None:
     queue = f"q-{namespace}"
@@ -119,42 +121,42 @@ def test_a_queue_that_an_administrator_closed_stays_closed(
     api.patch(objects.QUEUES, queue, {"status": {"state": "Closed"}}, subresource="status")
     extender = gang_scheduler.extender
 
-    def is_closed_there() -> bool:
+    def is_known_as_closed() -> bool:
         seen = http_json("GET", f"{extender.ops_url}/api/v1/snapshot")
         queues = [thing for thing in seen["items"] if thing["kind"] == "Queue"]
         return ("Closed", queue) in [(q["status"]["state"], q["metadata"]["name"]) for q in queues]
 
-    # Queues and pods are heard of over two watches; a gang that is heard of first may start.
-    wait_for(is_closed_there, 15, "the extender has heard that it is closed")
+    # Queues and pods have different watches; a gang that arrives first may start.
+    wait_for(is_known_as_closed, 15, "the extender knows that it is closed")
     gang(api, "train", namespace, 2, nodes(1), queue=queue)
 
-    telling.wait_until_said(api, extender, namespace, "train", "QueueClosed")
+    reported.wait_until_reported(api, extender, namespace, "train", "QueueClosed")
 
     assert api.get(objects.QUEUES, queue)["status"]["state"] == "Closed"
 
 
-def test_a_restarted_extender_does_not_repeat_itself(
+def test_restarted_extender_does_not_write_the_same_status_again(
     plane: ControlPlane, api: Api, namespace: str, nodes: Nodes
 ) -> None:
     pool, ours = nodes(1, cpu="2"), {"scheduler": OWN}
     with running_pair(plane, scheduler_name=OWN) as pair:
         gang(api, "huge", namespace, 5, pool, **ours)
-        telling.wait_until_said(api, pair.extender, namespace, "huge", "ExceedsCluster")
+        reported.wait_until_reported(api, pair.extender, namespace, "huge", "ExceedsCluster")
     before = len(plane.writes("extender"))
     with running_pair(plane, scheduler_name=OWN) as pair:
-        telling.wait_until_waiting(pair.extender, namespace, "huge", "ExceedsCluster")
-        # Too large for any node, or kube-scheduler would ask, and room be kept for the rest of it.
+        reported.wait_until_waiting(pair.extender, namespace, "huge", "ExceedsCluster")
+        # Too large for any node; otherwise the extender would reserve capacity for the rest of it.
         gang(api, "probe", namespace, 1, pool, min_member=2, cpu="8", **ours)
-        telling.wait_until_said(api, pair.extender, namespace, "probe", "NotEnoughMembers")
+        reported.wait_until_reported(api, pair.extender, namespace, "probe", "NotEnoughMembers")
     written = plane.writes("extender")[before:]
 
-    # Its pods are woken to see whether kube-scheduler lives.
+    # Its pods are woken to probe kube-scheduler.
     about = [request["objectRef"] for request in written]
-    said = [each.get("name", "") for each in about if each["resource"] != "pods"]
-    assert not [name for name in said if name.startswith("huge")]
+    names = [each.get("name", "") for each in about if each["resource"] != "pods"]
+    assert not [name for name in names if name.startswith("huge")]
 
 
-def test_own_writes_stay_within_three_per_gang_pod(
+def test_extender_writes_at_most_three_times_per_gang_pod(
     plane: ControlPlane,
     api: Api,
     gang_scheduler: GangScheduler,
@@ -164,7 +166,7 @@ def test_own_writes_stay_within_three_per_gang_pod(
 ) -> None:
     queue, pool = f"q-{namespace}", nodes(4, cpu="8")
     create(objects.queue(queue))
-    sizes = [4, 4, 8, 2, 10, 4, 6, 4, 8, 4, 6, 4]  # twice what there is room for
+    sizes = [4, 4, 8, 2, 10, 4, 6, 4, 8, 4, 6, 4]  # twice what fits
     with plane.binds(namespace) as binds:
         for number, size in enumerate(sizes):
             gang(api, f"g{number}", namespace, size, pool, queue=queue, run_seconds=3)
@@ -172,7 +174,7 @@ def test_own_writes_stay_within_three_per_gang_pod(
     wait_for(
         lambda: phases(api, namespace) == {"Completed"},
         30,
-        "every gang has completed by its own word",
+        "the status of every gang is Completed",
         seeing=lambda: phases(api, namespace),
     )
 

@@ -1,4 +1,4 @@
-"""Time runs out while binds are held: ours, and a kube-scheduler that waits less than we think."""
+"""Timeouts while binds wait: those of the extender and of kube-scheduler."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from collections.abc import Callable
 from .api import Api
 from .control_plane import ControlPlane
 from .observer import WHOLE_S
-from .stage import OURS, SCHEDULER, GangScheduler, Pool, Stage
+from .train_gang import OURS, SCHEDULER, GangScheduler, Pool, TrainGang
 from .waiting import wait_for
 
 Nodes = Callable[..., Pool]
 NAME = f"--scheduler-name={SCHEDULER}"
 
 
-def test_a_gang_that_does_not_assemble_in_time_is_sent_back_whole_and_starts_whole_later(
+def test_gang_that_does_not_assemble_in_time_is_refused_and_starts_whole_later(
     plane: ControlPlane, api: Api, namespace: str, nodes: Nodes
 ) -> None:
     timeout = "--bind-timeout-s=12"
@@ -24,19 +24,19 @@ def test_a_gang_that_does_not_assemble_in_time_is_sent_back_whole_and_starts_who
         plane.scheduler(plane.scheduler_config(extender, NAME, timeout)) as scheduler,
         plane.binds(namespace) as binds,
     ):
-        stage = Stage(api, GangScheduler(extender, scheduler), namespace, nodes(1))
-        stage.hold(2, minimum=3)
+        train = TrainGang(api, GangScheduler(extender, scheduler), namespace, nodes(1))
+        train.create_waiting(2, minimum=3)
         for index in range(2):
-            stage.wait_until_told(f"train-{index}", "members did not assemble in time")
-        assert stage.bound == []
+            train.wait_until_refused(f"train-{index}", "members did not assemble in time")
+        assert train.bound == []
 
-        stage.add(2)
+        train.add(2)
         binds.wait_for(3, 60)
 
         assert binds.spread_s() < WHOLE_S
 
 
-def test_a_ticket_that_would_have_lapsed_does_not_matter_to_those_who_are_held(
+def test_reservation_of_a_waiting_bind_does_not_expire(
     plane: ControlPlane, api: Api, namespace: str, nodes: Nodes
 ) -> None:
     with (
@@ -44,36 +44,36 @@ def test_a_ticket_that_would_have_lapsed_does_not_matter_to_those_who_are_held(
         plane.scheduler(plane.scheduler_config(extender, NAME)) as scheduler,
         plane.binds(namespace) as binds,
     ):
-        stage = Stage(api, GangScheduler(extender, scheduler), namespace, nodes(1))
-        stage.hold(2, minimum=3)
-        threading.Event().wait(7.5)  # longer than a ticket lasts; nothing is waited for
-        assert extender.held == 2
+        train = TrainGang(api, GangScheduler(extender, scheduler), namespace, nodes(1))
+        train.create_waiting(2, minimum=3)
+        threading.Event().wait(7.5)  # longer than a reservation lasts
+        assert extender.waiting_binds == 2
 
-        stage.add(2)
+        train.add(2)
         binds.wait_for(3, 40)
 
         assert binds.spread_s() < WHOLE_S
 
 
-def test_a_kube_scheduler_that_gives_up_first_is_found_out_and_held_no_longer_than_it_waits(
+def test_extender_learns_the_timeout_of_a_kube_scheduler_that_gives_up_first(
     plane: ControlPlane, api: Api, namespace: str, nodes: Nodes
 ) -> None:
     with (
         plane.extender(*OURS) as extender,
         plane.scheduler(plane.scheduler_config(extender, NAME, "--bind-timeout-s=2")) as scheduler,
     ):
-        stage = Stage(api, GangScheduler(extender, scheduler), namespace, nodes(1))
-        stage.hold(1, minimum=2)
-        wait_for(lambda: stage.released("peer_gone") >= 1, 10, "kube-scheduler gave up once")
-        # It tries again by itself; three that die at the same age are believed.
+        train = TrainGang(api, GangScheduler(extender, scheduler), namespace, nodes(1))
+        train.create_waiting(1, minimum=2)
+        wait_for(lambda: train.released("peer_gone") >= 1, 10, "kube-scheduler gave up once")
+        # It retries; three timeouts of the same age are enough.
         wait_for(
             lambda: extender.metric("gang_extender_learned_bind_timeout_seconds") > 0,
             60,
-            "its timeout is learnt",
+            "its timeout is learned",
         )
-        learnt = extender.metric("gang_extender_learned_bind_timeout_seconds")
-        assert 1.5 < learnt < 4
+        learned = extender.metric("gang_extender_learned_bind_timeout_seconds")
+        assert 1.5 < learned < 4
 
-        # Refused by us, in time, instead of given up by kube-scheduler.
-        wait_for(lambda: stage.released("deadline") >= 1, 30, "we gave up first")
-        assert stage.bound == []
+        # The extender refuses before kube-scheduler gives up.
+        wait_for(lambda: train.released("deadline") >= 1, 30, "the extender refuses first")
+        assert train.bound == []

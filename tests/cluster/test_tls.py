@@ -1,4 +1,4 @@
-"""kube-scheduler and the hooks over mutual TLS, with certificates from our own command."""
+"""kube-scheduler and the hooks over mutual TLS, with `gang-extender certificates`."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from extender.tls.issue import Authority
 from tests import objects
 
 from .api import Api
-from .certificates import calling, make_certificates, serving
+from .certificates import client_flags, make_certificates, server_flags
 from .control_plane import ControlPlane
 from .extender_process import Extender
 from .observer import WHOLE_S
-from .stage import OURS, SCHEDULER, GangScheduler, Pool, Stage
+from .train_gang import OURS, SCHEDULER, GangScheduler, Pool, TrainGang
 from .waiting import wait_for
 
 Nodes = Callable[..., Pool]
@@ -35,18 +35,18 @@ def refused(extender: Extender, reason: str) -> float:
     return extender.metric("gang_extender_tls_refused_total", reason=reason)
 
 
-def test_a_gang_starts_over_mutual_tls_while_its_certificates_are_renewed(
+def test_gang_starts_over_mutual_tls_while_certificates_are_renewed(
     plane: ControlPlane, api: Api, namespace: str, nodes: Nodes, folder: Path
 ) -> None:
     with (
-        plane.extender(*OURS, *serving(folder)) as extender,
-        plane.scheduler(plane.scheduler_config(extender, NAME, *calling(folder))) as scheduler,
+        plane.extender(*OURS, *server_flags(folder)) as extender,
+        plane.scheduler(plane.scheduler_config(extender, NAME, *client_flags(folder))) as scheduler,
         plane.binds(namespace) as binds,
     ):
         assert extender.url.startswith("https://")
         pool = nodes(1)
-        stage = Stage(api, GangScheduler(extender, scheduler), namespace, pool)
-        stage.hold(2, minimum=3)
+        train = TrainGang(api, GangScheduler(extender, scheduler), namespace, pool)
+        train.create_waiting(2, minimum=3)
 
         before = extender.metric(EXPIRY, setting="tls-cert-file")
         make_certificates(folder, "--renew", "--days=30")
@@ -55,32 +55,32 @@ def test_a_gang_starts_over_mutual_tls_while_its_certificates_are_renewed(
             20,
             "the new certificate is in force",
         )
-        assert extender.held == 2
-        stage.add(2)
+        assert extender.waiting_binds == 2
+        train.add(2)
         binds.wait_for(3, 40)
         assert binds.spread_s() < WHOLE_S
 
-        # Others after it, over whatever connections it takes.
+        # Later pods use new connections too.
         facts = {"scheduler": SCHEDULER, "node_selector": pool.selector}
         api.create(*(objects.pod(f"plain-{n}", namespace, cpu="10m", **facts) for n in range(9)))
         binds.wait_for(12, 40)
         assert [refused(extender, why) for why in ("name", "unknown_ca", "other")] == [0, 0, 0]
 
 
-def test_the_authority_of_callers_is_replaced_while_a_gang_is_held(
+def test_client_ca_is_replaced_while_binds_wait(
     plane: ControlPlane, api: Api, namespace: str, nodes: Nodes, folder: Path
 ) -> None:
     callers = folder / "callers.crt"
     callers.write_bytes((folder / "ca.crt").read_bytes())
-    flags = [*serving(folder)[:2], f"--client-ca-file={callers}"]
+    flags = [*server_flags(folder)[:2], f"--client-ca-file={callers}"]
     with (
         plane.extender(*OURS, *flags) as extender,
-        plane.scheduler(plane.scheduler_config(extender, NAME, *calling(folder))) as scheduler,
+        plane.scheduler(plane.scheduler_config(extender, NAME, *client_flags(folder))) as scheduler,
         plane.binds(namespace) as binds,
     ):
         pool = nodes(1, cpu="32")
-        stage = Stage(api, GangScheduler(extender, scheduler), namespace, pool)
-        stage.hold(2, minimum=3)
+        train = TrainGang(api, GangScheduler(extender, scheduler), namespace, pool)
+        train.create_waiting(2, minimum=3)
 
         before = extender.metric(EXPIRY, setting="client-ca-file")
         after = Authority.new("the next CA", days=9)
@@ -93,11 +93,11 @@ def test_the_authority_of_callers_is_replaced_while_a_gang_is_held(
             20,
             "the new authority is in force",
         )
-        assert extender.held == 2
-        stage.add(2)
+        assert extender.waiting_binds == 2
+        train.add(2)
         binds.wait_for(3, 40)
 
-        # All of these are held at once, each on a connection of its own, most of them new.
+        # All of these binds wait at once, each on its own connection, most of them new.
         api.create(objects.pod_group("next", namespace, 12))
         facts = {"gang": "next", "scheduler": SCHEDULER, "node_selector": pool.selector}
         api.create(*objects.pods(12, "next", namespace, **facts))
@@ -105,25 +105,25 @@ def test_the_authority_of_callers_is_replaced_while_a_gang_is_held(
         assert refused(extender, "unknown_ca") == 0
 
 
-def test_a_kube_scheduler_of_another_name_gets_nowhere(
+def test_kube_scheduler_with_another_client_name_is_refused(
     plane: ControlPlane, api: Api, namespace: str, nodes: Nodes, tmp_path: Path
 ) -> None:
     make_certificates(tmp_path, "--client-name=system:node:somewhere")
     with (
-        plane.extender(*OURS, *serving(tmp_path)) as extender,
-        plane.scheduler(plane.scheduler_config(extender, NAME, *calling(tmp_path))),
+        plane.extender(*OURS, *server_flags(tmp_path)) as extender,
+        plane.scheduler(plane.scheduler_config(extender, NAME, *client_flags(tmp_path))),
     ):
         facts = {"scheduler": SCHEDULER, "node_selector": nodes(1).selector}
         api.create(objects.pod("plain", namespace, **facts))
 
-        wait_for(lambda: refused(extender, "name") >= 1, 20, "it is refused for its name")
+        wait_for(lambda: refused(extender, "name") >= 1, 20, "its name is refused")
 
         assert extender.metric("gang_extender_hook_seconds_count", verb="filter") == 0
         (pod,) = api.list("pods", namespace)
         assert not objects.node_of(pod)
 
 
-def test_the_operations_port_speaks_tls_and_renews_its_certificate_too(
+def test_operations_port_reloads_its_certificate(
     plane: ControlPlane, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SSL_CERT_FILE", str(folder / "ca.crt"))
@@ -131,7 +131,7 @@ def test_the_operations_port_speaks_tls_and_renews_its_certificate_too(
         f"--ops-tls-cert-file={folder}/server.crt",
         f"--ops-tls-private-key-file={folder}/server.key",
     )
-    with plane.extender(*OURS, *pair) as extender:  # it is ready when /readyz answers over TLS
+    with plane.extender(*OURS, *pair) as extender:  # started when /readyz answers over TLS
         before = extender.metric(EXPIRY, setting="ops-tls-cert-file")
         assert before > 0
 

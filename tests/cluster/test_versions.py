@@ -1,4 +1,4 @@
-"""The minor that was asked for is the one that the tests run on."""
+"""The tests run on the minor version that was selected."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ import re
 from .api import Api
 from .binaries import known
 from .control_plane import API_SERVER, SCHEDULER
-from .stage import GangScheduler
+from .train_gang import GangScheduler
 
 
-def test_the_api_server_is_of_the_version_asked_for(api: Api) -> None:
+def test_api_server_has_the_selected_version(api: Api) -> None:
     assert api.request("GET", "/version")["gitVersion"] == known()[API_SERVER].version
 
 
-def test_the_scheduler_is_of_the_version_asked_for(gang_scheduler: GangScheduler) -> None:
-    said = gang_scheduler.scheduler.log_since_start()
+def test_scheduler_has_the_selected_version(gang_scheduler: GangScheduler) -> None:
+    log = gang_scheduler.scheduler.log_since_start()
 
-    assert re.findall(r'"Starting Kubernetes Scheduler" version="(.+?)"', said) == [
+    assert re.findall(r'"Starting Kubernetes Scheduler" version="(.+?)"', log) == [
         known()[SCHEDULER].version
     ]

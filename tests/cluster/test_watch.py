@@ -1,6 +1,6 @@
-"""The watch against the real API server: whatever happens to it, in the end the cache agrees.
+"""The watch against the real API server: the cache agrees with it after any disturbance.
 
-It is cut, killed, stopped and told odd things, on a control plane of the file's own.
+Connections are cut, the API server is killed and paused, and objects are invalid.
 """
 
 from __future__ import annotations
@@ -35,19 +35,19 @@ SCHEDULERS = frozenset({"gang-scheduler"})
 GROUPS = objects.POD_GROUPS
 BURST = 1_000
 NOW = 1_000_000.0
-#: A little more than is promised: the machine may be busy.
+#: A little more than the documented limits: the machine may be busy.
 NOTICED_S = 20.0
-GREEN_S = 15.0
+RECOVERED_S = 15.0
 
 
-class Wire:
-    """A line to the API server that can be cut, and mended, and that can go dead."""
+class NetworkLink:
+    """A connection to the API server that can be cut, restored, and silenced."""
 
     def __init__(self, port: int) -> None:
         self._target = ("127.0.0.1", port)
         self._listener = socket.create_server(("127.0.0.1", 0), backlog=64)
         self._pairs: set[tuple[socket.socket, socket.socket]] = set()
-        self._dead: set[tuple[socket.socket, socket.socket]] = set()
+        self._silent: set[tuple[socket.socket, socket.socket]] = set()
         self._is_cut = threading.Event()
         threading.Thread(target=self._accept, daemon=True).start()
 
@@ -56,9 +56,9 @@ class Wire:
         port: int = self._listener.getsockname()[1]
         return port
 
-    def fall_silent(self) -> None:
-        """Carry nothing any more on the connections there are, without closing them."""
-        self._dead |= self._pairs
+    def silence(self) -> None:
+        """Drop all data of the open connections, without closing them."""
+        self._silent |= self._pairs
 
     def cut(self) -> None:
         self._is_cut.set()
@@ -67,7 +67,7 @@ class Wire:
                 with suppress(OSError):
                     end.shutdown(socket.SHUT_RDWR)
 
-    def mend(self) -> None:
+    def restore(self) -> None:
         self._is_cut.clear()
 
     def close(self) -> None:
@@ -88,9 +88,9 @@ class Wire:
             except OSError:
                 near.close()
                 continue
-            threading.Thread(target=self._carry, args=((near, far),), daemon=True).start()
+            threading.Thread(target=self._forward, args=((near, far),), daemon=True).start()
 
-    def _carry(self, pair: tuple[socket.socket, socket.socket]) -> None:
+    def _forward(self, pair: tuple[socket.socket, socket.socket]) -> None:
         self._pairs.add(pair)
         near, far = pair
         with near, far, selectors.DefaultSelector() as ready, suppress(OSError):
@@ -101,20 +101,20 @@ class Wire:
                     data = key.fileobj.recv(1 << 16)
                     if not data:
                         return
-                    if pair not in self._dead:
+                    if pair not in self._silent:
                         key.data.sendall(data)
         self._pairs.discard(pair)
 
 
-class Watched:
-    """One mirror, the wire it listens through, and a way to compare it with the truth."""
+class WatchedCache:
+    """A cache that watches through a link, and a comparison with the API server."""
 
-    def __init__(self, plane: ControlPlane, wire: Wire, **rest: Any) -> None:
+    def __init__(self, plane: ControlPlane, link: NetworkLink, **rest: Any) -> None:
         self._api = plane.api
         found = ApiClient.load(str(plane.kubeconfig("extender")))
         endpoint = ApiServer(
             host=found.host,
-            port=wire.port,
+            port=link.port,
             tls=found.tls,
             server_name=found.server_name,
             token=found.authorization,
@@ -127,7 +127,7 @@ class Watched:
         return not self.cluster.readiness()
 
     def agrees(self) -> bool:
-        """Compare with a mirror that has heard nothing but one list of everything, just now."""
+        """Compare with a new cache that was filled by one list of everything."""
         return as_figures(self.cluster.snapshot(NOW)) == as_figures(self.fresh().snapshot(NOW))
 
     def fresh(self) -> Cluster:
@@ -137,9 +137,9 @@ class Watched:
             path = resource.path.split("/")
             group = "/".join(path[2:-1])
             name = path[-1] if path[1] == "api" else f"{path[-1]}.{group}"
-            codec = resource.decoder
-            items = [codec.item(msgspec.json.encode(each)) for each in self._listing(name)]
-            made.replace(codec.kind, filter(None, items), codec.dialect)
+            decoder = resource.decoder
+            items = [decoder.item(msgspec.json.encode(each)) for each in self._listing(name)]
+            made.replace(decoder.kind, filter(None, items), decoder.dialect)
         return made
 
     def _listing(self, name: str) -> list[Any]:
@@ -154,16 +154,16 @@ class Watched:
 @contextmanager
 def watching(
     plane: ControlPlane, silence_s: float = LIMITS.silence_s, **rest: Any
-) -> Iterator[tuple[Watched, Wire]]:
+) -> Iterator[tuple[WatchedCache, NetworkLink]]:
     with ExitStack() as running:
-        wire = Wire(plane.apiserver.ports[0])
-        running.callback(wire.close)
+        link = NetworkLink(plane.apiserver.ports[0])
+        running.callback(link.close)
         limits = WatchLimits(absent_s=0.2, silence_s=silence_s)
-        watched = Watched(plane, wire, limits=limits, **rest)
+        watched = WatchedCache(plane, link, limits=limits, **rest)
         watched.watches.start()
         running.callback(watched.watches.stop)
-        wait_for(watched.is_ready, 30, "the mirror is ready", seeing=watched.cluster.readiness)
-        yield watched, wire
+        wait_for(watched.is_ready, 30, "the cache is ready", seeing=watched.cluster.readiness)
+        yield watched, link
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -181,8 +181,8 @@ def _tidy(lab: ControlPlane) -> Iterator[None]:
             lab.api.delete_all(GROUPS, namespace)
 
 
-def work(api: Api, prefix: str, namespace: str = "a") -> None:
-    """Let a bit of everything happen: gangs, pods of others, pods that come and go."""
+def change_objects(api: Api, prefix: str, namespace: str = "a") -> None:
+    """Create and delete objects of all kinds: gangs, foreign pods, deleted pods."""
     api.create(objects.pod_group(prefix, namespace, 2))
     api.create(*objects.pods(3, prefix, namespace, gang=prefix))
     api.create(objects.pod(f"{prefix}-other", namespace, scheduler="else", nodeName="n1"))
@@ -190,66 +190,66 @@ def work(api: Api, prefix: str, namespace: str = "a") -> None:
     api.delete("pods", f"{prefix}-0", namespace, grace_seconds=0)
 
 
-def agree(watched: Watched) -> None:
-    wait_for(watched.agrees, 60, "the mirror agrees with a fresh list", every_s=0.2)
+def agree(watched: WatchedCache) -> None:
+    wait_for(watched.agrees, 60, "the cache agrees with a new list", every_s=0.2)
 
 
 @pytest.mark.parametrize("streaming", [True, False], ids=["stream", "pages"])
-def test_the_mirror_agrees_with_a_fresh_list(lab: ControlPlane, streaming: bool) -> None:
-    work(lab.api, "before")
+def test_cache_agrees_with_a_new_list(lab: ControlPlane, streaming: bool) -> None:
+    change_objects(lab.api, "before")
     with watching(lab, streaming=streaming) as (watched, _):
         assert watched.agrees()
 
-        work(lab.api, "after")
+        change_objects(lab.api, "after")
         agree(watched)
 
         assert GangKey("a/after") in watched.cluster.snapshot(NOW).gangs
 
 
-def test_a_compacted_history_is_made_up_for_by_a_new_list(
+def test_compacted_history_leads_to_a_new_list(
     lab: ControlPlane, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("INFO", "extender.kube.reflector")
-    work(lab.api, "old")
-    with watching(lab) as (watched, wire):
-        wire.cut()
+    change_objects(lab.api, "old")
+    with watching(lab) as (watched, link):
+        link.cut()
         lab.api.delete_all("pods", "a", grace_seconds=0)
-        work(lab.api, "new")
+        change_objects(lab.api, "new")
         lab.etcd.compact()
-        # Its own memory of the past goes with the process, so it must refuse our version.
+        # Its watch cache is empty after the restart, so it must refuse the old version.
         lab.apiserver.restart()
-        wire.mend()
+        link.restore()
         agree(watched)
 
     assert Signal.EXPIRED.value in caplog.text
 
 
-def test_an_api_server_that_crashes_is_found_again(lab: ControlPlane) -> None:
-    work(lab.api, "old")
+def test_watch_continues_after_a_crash_of_the_api_server(lab: ControlPlane) -> None:
+    change_objects(lab.api, "old")
     with watching(lab) as (watched, _):
         lab.apiserver.kill()
         lab.apiserver.start()
-        work(lab.api, "new")
+        change_objects(lab.api, "new")
         agree(watched)
-        wait_for(watched.is_ready, 30, "the mirror is ready")
+        wait_for(watched.is_ready, 30, "the cache is ready")
 
 
-def test_a_line_that_goes_dead_is_noticed_and_dialled_anew(lab: ControlPlane) -> None:
-    with watching(lab, silence_s=1.0) as (watched, wire):
-        wire.fall_silent()
-        work(lab.api, "unheard")
+def test_silent_connection_is_noticed_and_replaced(lab: ControlPlane) -> None:
+    with watching(lab, silence_s=1.0) as (watched, link):
+        link.silence()
+        change_objects(lab.api, "silent")
         agree(watched)
 
 
-def test_a_burst_of_pods_that_come_and_go_leaves_no_trace(lab: ControlPlane) -> None:
-    with watching(lab) as (watched, wire):
+def test_burst_of_deleted_pods_leaves_nothing_in_the_cache(lab: ControlPlane) -> None:
+    with watching(lab) as (watched, link):
         with ThreadPoolExecutor(8) as pool:
             for _ in pool.map(
                 lambda number: lab.api.create(objects.pod(f"burst-{number}", "b")), range(BURST)
             ):
                 pass
-        wire.cut()
-        wire.mend()
+        link.cut()
+        link.restore()
         agree(watched)
 
         assert len(watched.cluster.snapshot(NOW).gangs) >= BURST
@@ -260,35 +260,35 @@ def test_a_burst_of_pods_that_come_and_go_leaves_no_trace(lab: ControlPlane) -> 
         assert not [key for key in watched.cluster.snapshot(NOW).gangs if key.startswith("b/")]
 
 
-def test_a_dialect_may_come_and_go_while_we_run(
+def test_crd_may_be_installed_and_deleted_while_running(
     lab: ControlPlane, crd: Callable[[str], None]
 ) -> None:
     key = GangKey("a/late")
     with watching(lab) as (watched, _):
         lab.api.create(*objects.pods(2, "late", "a", gang="late"))
-        wait_for(lambda: watched.cluster.members(key) == 2, 30, "the pods are heard of")
+        wait_for(lambda: watched.cluster.members(key) == 2, 30, "the pods are known")
 
         assert watched.cluster.group(key) is None
 
         crd("scheduling.x-k8s.io")
         lab.api.create(coscheduling_group("late", 2))
-        wait_for(lambda: watched.cluster.group(key), 30, "the group is heard of")
+        wait_for(lambda: watched.cluster.group(key), 30, "the group is known")
         agree(watched)
 
         lab.api.delete(CRDS, "podgroups.scheduling.x-k8s.io")
         wait_for(lambda: watched.cluster.group(key) is None, 30, "the group is gone")
         agree(watched)
-        wait_for(watched.is_ready, 30, "the mirror is ready")
+        wait_for(watched.is_ready, 30, "the cache is ready")
 
 
-def test_an_odd_object_is_invalid_and_stalls_nothing(
+def test_invalid_object_does_not_stop_the_watch(
     lab: ControlPlane, crd: Callable[[str], None]
 ) -> None:
     crd("scheduling.x-k8s.io")
     with watching(lab) as (watched, _):
         lab.api.create(coscheduling_group("odd", "three"))
         lab.api.create(coscheduling_group("fine", 2))
-        fine = wait_for(lambda: watched.cluster.group(GangKey("a/fine")), 30, "the other is heard")
+        fine = wait_for(lambda: watched.cluster.group(GangKey("a/fine")), 30, "the other is known")
         odd = watched.cluster.group(GangKey("a/odd"))
 
         assert fine.problem == ""
@@ -311,7 +311,7 @@ def coscheduling_group(name: str, min_member: object) -> dict[str, Any]:
 
 @pytest.fixture
 def crd(lab: ControlPlane) -> Iterator[Callable[[str], None]]:
-    """Install the PodGroup of a dialect, without any rules about its fields."""
+    """Install a PodGroup CRD of a dialect, without validation."""
     made: list[str] = []
 
     def install(group: str) -> None:
@@ -348,17 +348,17 @@ def crd(lab: ControlPlane) -> Iterator[Callable[[str], None]]:
         wait_for(lambda name=name: lab.api.find(CRDS, name) is None, 30, f"{name} is gone")
 
 
-def test_a_stalled_api_server_turns_readyz_and_is_forgiven_as_soon_as_it_answers(
+def test_stalled_api_server_makes_the_extender_unready_until_it_answers(
     lab: ControlPlane,
 ) -> None:
     with lab.extender() as extender:
         for _ in range(2):
             with lab.apiserver.stalled():
                 wait_for(
-                    lambda: "API server: no answer for " in extender.ask("/readyz")[1],
+                    lambda: "API server: no answer for " in extender.get("/readyz")[1],
                     NOTICED_S,
-                    "it is noticed",
+                    "the extender is not ready",
                     every_s=0.2,
                 )
-                assert extender.ask("/readyz")[0] == 503
-            wait_for(lambda: extender.ask("/readyz")[0] == 200, GREEN_S, "it is green again")
+                assert extender.get("/readyz")[0] == 503
+            wait_for(lambda: extender.get("/readyz")[0] == 200, RECOVERED_S, "it is ready again")

@@ -1,7 +1,7 @@
-"""Who talks to the API server, and how each of them proves it.
+"""The users of the API server and their credentials.
 
-Every program has a name of its own, so that an audit log tells who wrote what. The extender and
-kube-scheduler have only the rights that their roles give them; the rest are administrators.
+Every program has its own user, so that the audit log shows which one wrote what. The extender and
+kube-scheduler have only the permissions of their roles; the others are administrators.
 """
 
 from __future__ import annotations
@@ -14,19 +14,19 @@ from pathlib import Path
 import yaml
 
 EXTENDER_NAMESPACE = "gang-system"
-RIVALS = ("ha", "pair", "lawless")
+REPLICATED = ("ha", "pair", "lawless")
 
 
 @dataclass(frozen=True, slots=True)
 class User:
-    """A name the API server knows by its token."""
+    """A user with a static token."""
 
     name: str
     groups: tuple[str, ...] = ()
     token: str = field(default_factory=secrets.token_urlsafe, repr=False)
 
 
-def everyone() -> dict[str, User]:
+def all_users() -> dict[str, User]:
     """Make the users of one control plane, with fresh tokens."""
     service_accounts = ("system:serviceaccounts", f"system:serviceaccounts:{EXTENDER_NAMESPACE}")
     return {
@@ -34,11 +34,11 @@ def everyone() -> dict[str, User]:
         "extender": User(
             f"system:serviceaccount:{EXTENDER_NAMESPACE}:gang-extender", service_accounts
         ),
-        # Where two run, and other two beside them, the audit log must tell all of them apart; a
-        # test gives them the rights.
-        **{name: User(name) for rivals in RIVALS for name in (f"{rivals}-a", f"{rivals}-b")},
-        # One that may bind and hears nothing.
-        "deaf-extender": User("deaf-extender"),
+        # Replicas have their own users, so that the audit log distinguishes them; a test grants
+        # their permissions.
+        **{name: User(name) for prefix in REPLICATED for name in (f"{prefix}-a", f"{prefix}-b")},
+        # It may bind, but not list or watch.
+        "bind-only-extender": User("bind-only-extender"),
         "scheduler": User("system:kube-scheduler"),
         "controller-manager": User("system:kube-controller-manager", ("system:masters",)),
         "kwok": User("kwok", ("system:masters",)),

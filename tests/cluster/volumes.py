@@ -1,4 +1,4 @@
-"""Volumes that keep pods waiting: one is made only when the test says so, one is out of reach."""
+"""Volumes that delay pods: one is provisioned when the test says so, one is on no test node."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ SELECTED_NODE = "volume.kubernetes.io/selected-node"
 
 
 class SlowVolume:
-    """One claim that kube-scheduler has to wait for, between filter and bind."""
+    """A claim that kube-scheduler waits for between filter and bind."""
 
     def __init__(self, api: Api, namespace: str, name: str = "data") -> None:
         self._api = api
@@ -25,7 +25,7 @@ class SlowVolume:
             "apiVersion": "storage.k8s.io/v1",
             "kind": "StorageClass",
             "metadata": {"name": self._class},
-            "provisioner": "gang-extender.test/nobody",
+            "provisioner": "gang-extender.test/none",
             "volumeBindingMode": "WaitForFirstConsumer",
         }
 
@@ -43,12 +43,12 @@ class SlowVolume:
         }
 
     def is_wanted(self) -> bool:
-        """Whether kube-scheduler has chosen a node for its pod and waits for the volume."""
+        """Return whether kube-scheduler has chosen a node for its pod and waits for the volume."""
         claim = self._api.get(CLAIMS, self._name, self._namespace)
         return SELECTED_NODE in claim["metadata"].get("annotations", {})
 
     def provisioned(self) -> Object:
-        """The volume, as a provisioner would create it for the claim."""
+        """Return the volume, as a provisioner would create it for the claim."""
         claim = self._api.get(CLAIMS, self._name, self._namespace)
         return {
             "apiVersion": "v1",
@@ -68,7 +68,7 @@ class SlowVolume:
         }
 
     def bind(self) -> None:
-        """Give the volume to the claim, as kube-controller-manager would."""
+        """Bind the claim to the volume, as kube-controller-manager does."""
         done = {
             "metadata": {"annotations": {"pv.kubernetes.io/bind-completed": "yes"}},
             "spec": {"volumeName": self._class},
@@ -77,7 +77,7 @@ class SlowVolume:
 
 
 class FarVolume:
-    """One claim, long bound, whose volume is on a node that no test has."""
+    """A bound claim whose volume is on a node that does not exist."""
 
     def __init__(self, namespace: str) -> None:
         self._namespace = namespace

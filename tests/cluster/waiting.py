@@ -1,4 +1,4 @@
-"""Waiting for something to become true, with a deadline and a useful complaint."""
+"""Polls a condition with a timeout and a helpful error."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ def wait_for(
     seeing: Callable[[], object] | None = None,
     every_s: float = 0.02,
 ) -> T:
-    """Ask *condition* until it holds and give what it returned.
+    """Poll *condition* until it is true, and return its value.
 
-    A false answer, a failed `assert` inside it and an API error all mean "not yet". When time is
-    up the complaint shows the last of these, or what *seeing* returns then.
+    A false value, a failed `assert` and an API error all mean "not yet". On timeout the error
+    shows the last of these, or what *seeing* returns.
     """
     deadline = time.monotonic() + seconds
     while True:

@@ -15,7 +15,7 @@ from functools import partial
 from pathlib import Path
 from typing import TypeAlias
 
-from tests.cluster import rivals, takeovers
+from tests.cluster import candidates, takeovers
 from tests.cluster.api import ApiError
 from tests.cluster.binaries import NEEDED_BY_TESTS, ControlPlaneUnavailable, ensure
 from tests.cluster.control_plane import ControlPlane
@@ -27,7 +27,7 @@ from tests.nightly.faults.stepped_clock import PLANTED
 from . import chaos, siege
 from .matrix import RIGHTS, Minor, minors, run, whole
 
-Among: TypeAlias = Callable[[ControlPlane], AbstractContextManager[rivals.Rivals]]
+Among: TypeAlias = Callable[[ControlPlane], AbstractContextManager[candidates.Candidates]]
 
 
 def arguments() -> argparse.ArgumentParser:
@@ -42,7 +42,7 @@ def arguments() -> argparse.ArgumentParser:
     over.add_argument("--lease", choices=("own", "scheduler"), default="own", help="whose")
     over.add_argument("--kinds", nargs="*", choices=takeovers.KINDS, default=takeovers.KINDS)
     over.add_argument("--seed", type=int, default=None, help="of when leaders fall")
-    over.add_argument("--retry-period", default=rivals.RETRY_PERIOD, help="of kube-scheduler")
+    over.add_argument("--retry-period", default=candidates.RETRY_PERIOD, help="of kube-scheduler")
     laid = commands.add_parser("siege", help="attack beside arriving gangs, and measure those")
     laid.add_argument("--seconds", type=float, default=60, help="of each attack")
     laid.add_argument("--attack", action="append", default=[], help="whose name has this; or load")
@@ -75,9 +75,9 @@ def main() -> int:
             return try_out(chosen(wanted.minors, parser), rights_alone=wanted.rights)
         if wanted.command == "takeovers":
             among = (
-                rivals.behind_a_service
+                candidates.behind_a_service
                 if wanted.lease == "own"
-                else partial(rivals.in_pairs, retry_period=wanted.retry_period)
+                else partial(candidates.in_pairs, retry_period=wanted.retry_period)
             )
             seed = secrets.randbelow(10**6) if wanted.seed is None else wanted.seed
             return take_over(among, tuple(wanted.kinds), wanted.rounds, seed)
@@ -130,7 +130,7 @@ def take_over(among: Among, kinds: tuple[str, ...], count: int, seed: int) -> in
             broken = "; ".join(each.broken) or "all held"
             print(
                 f"{each.kind}: the other leads after {each.takeover_s:.1f} s, next start after"
-                f" {each.start_s:.1f} s, longest in part {each.torn_s:.2f} s: {broken}",
+                f" {each.start_s:.1f} s, longest in part {each.partial_s:.2f} s: {broken}",
                 flush=True,
             )
     print(f"\n{takeovers.table(played)}")
@@ -178,8 +178,8 @@ def run_wild(seed: int, seconds: float, folder: Path, lanes: Collection[str]) ->
     print(f"seed {seed}", flush=True)
     kept = folder.resolve() / f"seed-{seed}-{int(time.time())}"
     record = Record()
-    with chaos.staged(kept / "cluster", record) as rivals:
-        played = chaos.play(rivals, record, seed, seconds, lanes)
+    with chaos.staged(kept / "cluster", record) as candidates:
+        played = chaos.play(candidates, record, seed, seconds, lanes)
     record.save(kept / "record.jsonl")
     print(f"{chaos.told(played)}\nkept in {kept}")
     return int(bool(played.broken or played.slow))

@@ -25,13 +25,13 @@ from pathlib import Path
 from traceback import format_exception
 
 from tests.cluster.api import Object
-from tests.cluster.calm import MUCH, Calm
+from tests.cluster.candidates import Candidates, behind_a_service
 from tests.cluster.components import http_json
 from tests.cluster.control_plane import API_SERVER, SCHEDULER, ControlPlane
 from tests.cluster.extender_process import REPOSITORY
-from tests.cluster.proxy import Proxy, Switchboard
+from tests.cluster.proxy import Proxy, ProxyLoop
 from tests.cluster.replicas import Service
-from tests.cluster.rivals import Rivals, behind_a_service
+from tests.cluster.steal_time import DISTURBED, StealMonitor
 from tests.cluster.waiting import wait_for
 from tests.nightly.faults.breaches import Bounds
 from tests.nightly.faults.observer import Observer
@@ -109,7 +109,7 @@ class Run:
     def host(self, since: float, until: float) -> str:
         """Say what the host took of the machine if that is much."""
         taken = self.taken(since, until)
-        return f", while the host took {taken:.0%} of the processors" if taken > MUCH else ""
+        return f", while the host took {taken:.0%} of the processors" if taken > DISTURBED else ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +122,7 @@ class Asked:
 @contextmanager
 def overheard(service: Service, record: Record) -> Iterator[Asked]:
     """A proxy before the Service that notes every call of a hook, and what came of it."""
-    with Switchboard() as board:
+    with ProxyLoop() as board:
         # Whom it reached it cannot say: the leader of that moment.
         witness = HookWitness(record, who="")
         proxy = Proxy(name_hook, lambda: service.choose() or 1, witness=witness)
@@ -132,7 +132,7 @@ def overheard(service: Service, record: Record) -> Iterator[Asked]:
 
 
 @contextmanager
-def staged(folder: Path, record: Record) -> Iterator[Rivals]:
+def staged(folder: Path, record: Record) -> Iterator[Candidates]:
     """A control plane with two extenders whose clocks can be set, and nodes for them."""
     # As in the image: whoever is started again does not compile its modules first.
     compile_dir(REPOSITORY / "extender", quiet=1)
@@ -141,12 +141,12 @@ def staged(folder: Path, record: Record) -> Iterator[Rivals]:
         Administrators(plane.api, plane.etcd, lambda *_: None).set_up(NAMESPACES)
         plane.wait_until_nodes_are_ready(list(NODES), 60)
         before = partial(overheard, record=record)
-        with behind_a_service(plane, kind=SteppedReplica, before=before) as rivals:
-            yield rivals
+        with behind_a_service(plane, kind=SteppedReplica, before=before) as candidates:
+            yield candidates
 
 
 def play(
-    rivals: Rivals,
+    candidates: Candidates,
     record: Record,
     seed: int,
     seconds: float,
@@ -155,22 +155,22 @@ def play(
 ) -> Run:
     """Play the script of *seed* in the *wanted* lanes, calm everything down, and judge."""
     since = datetime.now(UTC)
-    plane = rivals.plane
-    rivals.leader()
-    with Calm() as machine, Observer(plane.api, record, rivals.scheduler_name):
+    plane = candidates.plane
+    candidates.leader()
+    with StealMonitor() as machine, Observer(plane.api, record, candidates.scheduler_name):
         tenants, administrators, machines = (Playing(lane.name, record) for lane in LANES)
         lanes = (tenants, administrators, machines)
         actors = (
-            Tenants(plane.api, rivals.scheduler_name, tenants.later),
+            Tenants(plane.api, candidates.scheduler_name, tenants.later),
             Administrators(plane.api, plane.etcd, administrators.later),
-            Machines(rivals, record),
+            Machines(candidates, record),
         )
         scripts = (lane.script(seed, seconds) if lane.name in wanted else [] for lane in LANES)
         parts = zip(*(rounds(script, seconds, each_s) for script in scripts), strict=True)
         complaints: list[str] = []
         for number, part in enumerate(parts):
             if number:
-                complaints += _rest(rivals, record, *actors[1:])
+                complaints += _rest(candidates, record, *actors[1:])
             left_s = min(each_s, seconds - number * each_s)
             for turns, playing, actor in zip(part, lanes, actors, strict=True):
                 playing.start(turns, actor.acts, left_s)
@@ -179,14 +179,14 @@ def play(
             if any(playing.error for playing in lanes):
                 break
         record.line("calm")
-        complaints += _calm(rivals, record, *actors)
+        complaints += _calm(candidates, record, *actors)
     # What was recorded is worth its verdict, even if a lane was not played to its end.
     complaints += [
         f"the turns of {playing.name} ended: {''.join(format_exception(playing.error))}"
         for playing in lanes
         if playing.error is not None
     ]
-    strays = [f"without leading: {stray}" for stray in rivals.referee.strays(since)]
+    strays = [f"without leading: {stray}" for stray in candidates.audit.writes_without_lease(since)]
     return Run(
         seed,
         seconds,
@@ -194,7 +194,7 @@ def play(
         judge(record, _BOUNDS),
         [turn for playing in lanes for turn in playing.played],
         actors[2].takeovers_s,
-        machine.taken,
+        machine.stolen_share,
         [*actors[2].complaints, *complaints, *strays, *_by_itself(plane)],
         lanes=wanted,
         undone=[turn for playing in lanes for turn in playing.undone],
@@ -202,7 +202,7 @@ def play(
 
 
 def _rest(
-    rivals: Rivals, record: Record, administrators: Administrators, machines: Machines
+    candidates: Candidates, record: Record, administrators: Administrators, machines: Machines
 ) -> Iterator[str]:
     """Mend everything, let all come to rest, and tell what cannot be judged then."""
     record.line(_REST)
@@ -211,7 +211,7 @@ def _rest(
     if not _let_everybody_end(record):
         record.line(_NO_REST)
         return
-    leader = rivals.leader()
+    leader = candidates.leader()
     if _see_promises(leader.pod, leader.extender.ops_url, record):
         record.line(RESTED)
     else:
@@ -219,7 +219,7 @@ def _rest(
 
 
 def _calm(
-    rivals: Rivals,
+    candidates: Candidates,
     record: Record,
     tenants: Tenants,
     administrators: Administrators,
@@ -233,9 +233,9 @@ def _calm(
         wait_for(lambda: _status_of(record, _LAST_KEY) == _LAST.size, 60, "the last gang starts")
     except AssertionError as why:
         yield str(why)
-    leader = rivals.leader()
+    leader = candidates.leader()
     try:
-        wait_for(lambda: leader.extender.held == 0, 60, "no bind is held", every_s=0.5)
+        wait_for(lambda: leader.extender.waiting_binds == 0, 60, "no bind is held", every_s=0.5)
     except AssertionError as why:
         yield str(why)
     if not _let_everybody_end(record):
@@ -326,8 +326,8 @@ def _by_itself(plane: ControlPlane) -> Iterator[str]:
         if isinstance(program, SteppedReplica):
             found = re.findall(r"^.*Traceback \(most recent.*$", program.log(), re.M)
             yield from (f"{program.name} wrote: {line[:300]}" for line in found)
-            if program.restarted:
-                yield f"the worker of {program.name} ended by itself {program.restarted} times"
+            if program.worker_restarts:
+                yield f"{program.name} lost its worker {program.worker_restarts} times"
 
 
 def told(run: Run) -> str:

@@ -10,10 +10,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 from threading import Event, Timer
 
+from tests.cluster.candidates import Candidate, Candidates
 from tests.cluster.components import Scheduler
 from tests.cluster.processes import NeverReady, Program
 from tests.cluster.replicas import Replica
-from tests.cluster.rivals import Rivals, Side
 from tests.cluster.waiting import wait_for
 from tests.nightly.faults.record import LEADERS_CABLE, Away, Back, Killed, Ready, Record
 
@@ -46,10 +46,10 @@ class SteppedReplica(Replica):
 class Machines:
     """Carries out the turns of machines."""
 
-    def __init__(self, rivals: Rivals, record: Record) -> None:
-        self._rivals = rivals
+    def __init__(self, candidates: Candidates, record: Record) -> None:
+        self._rivals = candidates
         self._record = record
-        self._plane = rivals.plane
+        self._plane = candidates.plane
         self._scheduler = next(p for p in self._plane.programs if isinstance(p, Scheduler))
         #: How long it took until another led, and who was not ready again.
         self.takeovers_s: list[float] = []
@@ -60,7 +60,7 @@ class Machines:
             "leader ended": self._end_leader,
             "leader frozen": self._freeze_leader,
             "leader cut off": self._cut_off_leader,
-            "both killed": lambda facts: self._kill(*self._rivals.sides),
+            "both killed": lambda facts: self._kill(*self._rivals.members),
             "kube-scheduler killed": self._kill_scheduler,
             "API server restarted": lambda facts: self._plane.apiserver.restart(),
             "API server killed": self._kill_api_server,
@@ -70,33 +70,35 @@ class Machines:
 
     def calm(self) -> None:
         """Let everything run, with clocks that are right."""
-        self._miss(*self._rivals.sides)
-        for side in self._rivals.sides:
+        self._miss(*self._rivals.members)
+        for side in self._rivals.members:
             self._set_clock(side, 0)
             if side.extender.is_running:
-                side.tell(signal.SIGCONT)
+                side.send_signal(signal.SIGCONT)
         for program in (self._plane.apiserver, self._scheduler):
             if not program.is_running:
                 program.start()
-        for side in self._rivals.sides:
+        for side in self._rivals.members:
             if not side.extender.is_running:
                 self._start(side.extender)
         self._leader()
 
-    def _miss(self, *sides: Side) -> None:
+    def _miss(self, *sides: Candidate) -> None:
         """Complain about who is down by itself: every turn starts again whom it has ended."""
         self.complaints += [
-            f"{side.extender.name} had ended by itself" for side in sides if side.extender.fell
+            f"{side.extender.name} had ended by itself"
+            for side in sides
+            if side.extender.has_crashed
         ]
 
-    def _leader(self) -> Side:
+    def _leader(self) -> Candidate:
         try:
             return self._rivals.leader()
         except AssertionError:
             self.complaints.append("nobody led for a minute")
-            return self._rivals.sides[0]
+            return self._rivals.members[0]
 
-    def _kill(self, *sides: Side) -> None:
+    def _kill(self, *sides: Candidate) -> None:
         self._miss(*sides)
         was_leading = [side for side in sides if side.leads]
         if was_leading:
@@ -133,20 +135,20 @@ class Machines:
     def _freeze_leader(self, facts: Facts) -> None:
         leader = self._leader()
         self._nobody_acts(min(facts["for_s"], _LEASE_S))
-        leader.tell(signal.SIGSTOP)
+        leader.send_signal(signal.SIGSTOP)
         try:
             Event().wait(facts["for_s"])
         finally:
-            leader.tell(signal.SIGCONT)
+            leader.send_signal(signal.SIGCONT)
 
     def _cut_off_leader(self, facts: Facts) -> None:
         leader = self._leader()
         self._nobody_acts(min(facts["for_s"], _LEASE_S))
-        leader.cable.cut()
+        leader.link.cut()
         try:
             Event().wait(facts["for_s"])
         finally:
-            leader.cable.mend()
+            leader.link.restore()
 
     def _nobody_acts(self, for_s: float) -> None:
         """Note that whoever leads reaches nobody for so long.
@@ -177,11 +179,11 @@ class Machines:
             # On a busy machine it takes a while until it reads on.
             with suppress(AssertionError):
                 wait_for(self._plane.apiserver.is_ready, 20, "the API server goes on")
-            self._rivals.referee.stood_still(since, datetime.now(UTC))
+            self._rivals.audit.server_paused(since, datetime.now(UTC))
 
     def _step(self, facts: Facts) -> None:
-        self._set_clock(self._rivals.sides[facts["side"]], facts["by_s"])
+        self._set_clock(self._rivals.members[facts["side"]], facts["by_s"])
 
-    def _set_clock(self, side: Side, by_s: float) -> None:
+    def _set_clock(self, side: Candidate, by_s: float) -> None:
         assert isinstance(side.extender, SteppedReplica)
         side.extender.offset.write_text(str(by_s))

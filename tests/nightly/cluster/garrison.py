@@ -24,7 +24,7 @@ from tests import objects
 from tests.cluster.api import Object
 from tests.cluster.applied import CREDENTIALS, SCHEDULER_PORT, AppliedPod, Container
 from tests.cluster.components import http_json
-from tests.cluster.control_plane import MANIFESTS, RIGHTS, ControlPlane
+from tests.cluster.control_plane import MANIFESTS, RBAC_KINDS, ControlPlane
 from tests.cluster.processes import NeverReady
 from tests.cluster.users import EXTENDER_NAMESPACE
 from tests.cluster.waiting import wait_for
@@ -94,7 +94,7 @@ class Garrison:
     def reach(self, server: str) -> None:
         """Have the extender reach the API server at *server*: it starts anew, by our will."""
         with self._care:
-            self._pod.reach(server)
+            self._pod.use_server(server)
             self.extender.restart()
             wait_for(lambda: self.extender.answers("/readyz"), 120, "the extender leads again")
             self._workers = set(_children(self.extender.pid))
@@ -191,7 +191,7 @@ class Garrison:
     def _applied(self) -> Object:
         """Hand in the overlay, but for what only controllers would look at; gives the pod."""
         rendered = [*yaml.safe_load_all(self._plane.kubectl("kustomize", OVERLAY))]
-        ours = [thing for thing in rendered if thing["kind"] in (*RIGHTS, "ConfigMap")]
+        ours = [thing for thing in rendered if thing["kind"] in (*RBAC_KINDS, "ConfigMap")]
         self._plane.kubectl("apply", "-f", "-", stdin=yaml.safe_dump_all(ours))
         self._plane.kubectl("apply", "-k", MANIFESTS / "flow-control")
         (deployment,) = (thing for thing in rendered if thing["kind"] == "Deployment")

@@ -26,12 +26,12 @@ PROMISES = (
     "tests/cluster/test_versions.py",
     "tests/cluster/test_gangs.py",
     "tests/cluster/test_hooks.py",
-    "tests/cluster/test_races.py",
-    "tests/cluster/test_commit_races.py",
+    "tests/cluster/test_waiting_bind_races.py",
+    "tests/cluster/test_binding_races.py",
     "tests/cluster/test_timeouts.py",
     "tests/cluster/test_crash.py",
-    "tests/cluster/test_crowds.py",
-    "tests/cluster/test_promises.py",
+    "tests/cluster/test_many_gangs.py",
+    "tests/cluster/test_reservations.py",
 )
 
 RIGHTS = (

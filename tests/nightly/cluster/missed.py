@@ -21,11 +21,11 @@ from extender.model.gang import COSCHEDULING, VERSIONS, VOLCANO
 from extender.ports import ObjectReference
 from tests import objects
 from tests.cluster.api import Object
+from tests.cluster.binding_webhook import BindingWebhook
 from tests.cluster.control_plane import ControlPlane
-from tests.cluster.doorman import Doorman
 from tests.cluster.extender_process import Extender
+from tests.cluster.permissions import Account, AuditRecord, Permission
 from tests.cluster.replicas import Replica
-from tests.cluster.rights import Account, Record, Right
 from tests.cluster.users import EXTENDER_NAMESPACE
 from tests.cluster.waiting import wait_for
 
@@ -96,10 +96,10 @@ class World:
 class Story:
     """A gang that starts, and says so; other stories change what they need."""
 
-    def begin(self, world: World, name: str, right: Right) -> None:
+    def begin(self, world: World, name: str, right: Permission) -> None:
         world.gang(name, 2, group=self.dialect(right), pool="wide")
 
-    def is_seen(self, world: World, name: str, right: Right) -> bool:
+    def is_seen(self, world: World, name: str, right: Permission) -> bool:
         return world.phase(name, self.dialect(right)) == "Running"
 
     def told(self, world: World) -> str:
@@ -113,28 +113,28 @@ class Story:
         world.forget(name)
 
     @staticmethod
-    def dialect(right: Right) -> str:
+    def dialect(right: Permission) -> str:
         return right.group if right.group in VERSIONS else VOLCANO
 
 
 class Starts(Story):
     """A gang that starts."""
 
-    def is_seen(self, world: World, name: str, right: Right) -> bool:
+    def is_seen(self, world: World, name: str, right: Permission) -> bool:
         return world.is_bound(name)
 
 
 class IsWoken(Story):
     """A parked gang is woken when there is room for it."""
 
-    def begin(self, world: World, name: str, right: Right) -> None:
+    def begin(self, world: World, name: str, right: Permission) -> None:
         # Put there by hand: to start, a gang might have to be woken itself.
         world.pods(f"{name}x", 2, pool="narrow-1", gang=None, nodeName="narrow-1")
         world.gang(name, 2, pool="narrow-1")
         wait_for(lambda: world.events(name), LONG_S, "the gang is said to wait")
         world.forget(f"{name}x")
 
-    def is_seen(self, world: World, name: str, right: Right) -> bool:
+    def is_seen(self, world: World, name: str, right: Permission) -> bool:
         return any(WOKEN in pod["metadata"]["annotations"] for pod in world.members(name))
 
     def end(self, world: World, name: str) -> None:
@@ -144,12 +144,12 @@ class IsWoken(Story):
 class MakesRoom(Story):
     """A gang for which others have to leave starts in their place."""
 
-    def begin(self, world: World, name: str, right: Right) -> None:
+    def begin(self, world: World, name: str, right: Permission) -> None:
         world.gang(f"{name}x", 2, pool="narrow-2")
         wait_for(lambda: world.is_bound(f"{name}x"), LONG_S, "the room is taken")
         world.gang(name, 2, pool="narrow-2", priority=URGENT)
 
-    def is_seen(self, world: World, name: str, right: Right) -> bool:
+    def is_seen(self, world: World, name: str, right: Permission) -> bool:
         return world.is_bound(name)
 
     def end(self, world: World, name: str) -> None:
@@ -159,17 +159,17 @@ class MakesRoom(Story):
 class IsTold(Story):
     """A gang that waits has an event that says why."""
 
-    def begin(self, world: World, name: str, right: Right) -> None:
+    def begin(self, world: World, name: str, right: Permission) -> None:
         world.gang(name, 2, pool="nowhere")
 
-    def is_seen(self, world: World, name: str, right: Right) -> bool:
+    def is_seen(self, world: World, name: str, right: Permission) -> bool:
         return bool(world.events(name))
 
 
 class IsToldAgain(Story):
     """A gang that waits for the same reason as before has an event that counts."""
 
-    def begin(self, world: World, name: str, right: Right) -> None:
+    def begin(self, world: World, name: str, right: Permission) -> None:
         world.plane.api.create(objects.pod_group(name, TEAM, 2))
         world.pods(name, 1, pool="wide")
         wait_for(lambda: self._said(world, name), LONG_S, "a member is said to be missing")
@@ -183,17 +183,17 @@ class IsToldAgain(Story):
     def _said(world: World, name: str) -> list[Object]:
         return [each for each in world.events(name) if each["reason"] == "NotEnoughMembers"]
 
-    def is_seen(self, world: World, name: str, right: Right) -> bool:
+    def is_seen(self, world: World, name: str, right: Permission) -> bool:
         return any(each["count"] > 1 for each in self._said(world, name))
 
 
 class IsFoundOpen(Story):
     """A new queue says that it is open."""
 
-    def begin(self, world: World, name: str, right: Right) -> None:
+    def begin(self, world: World, name: str, right: Permission) -> None:
         world.plane.api.create(objects.queue(name))
 
-    def is_seen(self, world: World, name: str, right: Right) -> bool:
+    def is_seen(self, world: World, name: str, right: Permission) -> bool:
         queue = world.plane.api.get(objects.QUEUES, name)
         return bool(queue.get("status", {}).get("state"))
 
@@ -204,18 +204,18 @@ class IsFoundOpen(Story):
 class IsLookedUp(Story):
     """A pod that goes away while it is bound is looked up: the answer alone tells too little."""
 
-    _record: Record
+    _record: AuditRecord
 
-    def begin(self, world: World, name: str, right: Right) -> None:
-        self._record = Record(world.plane, world.account.user)
-        with Doorman(world.plane.api, world.plane.apiserver, TEAM) as doorman:
+    def begin(self, world: World, name: str, right: Permission) -> None:
+        self._record = AuditRecord(world.plane, world.account.user)
+        with BindingWebhook(world.plane.api, world.plane.apiserver, TEAM) as doorman:
             doorman.delay(f"{name}-0")
             world.gang(name, 1, pool="wide")
-            doorman.wait_until_at_the_door(f"{name}-0")
+            doorman.wait_until_delayed(f"{name}-0")
             world.plane.api.delete("pods", f"{name}-0", TEAM, grace_seconds=0)
 
-    def is_seen(self, world: World, name: str, right: Right) -> bool:
-        return self._record.was_answered(right)
+    def is_seen(self, world: World, name: str, right: Permission) -> bool:
+        return self._record.was_allowed(right)
 
 
 class IsWritten(Story):
@@ -227,7 +227,7 @@ class IsWritten(Story):
         self._writer: ApiStatusWriter
         self._writing: Future[Any]
 
-    def begin(self, world: World, name: str, right: Right) -> None:
+    def begin(self, world: World, name: str, right: Permission) -> None:
         dialect = self.dialect(right)
         made = objects.pod_group(name, TEAM, 1)
         made["apiVersion"] = f"{dialect}/{VERSIONS[dialect]}"
@@ -266,7 +266,7 @@ class IsWritten(Story):
         finally:
             world.plane.api.patch(CRDS, crd, {"spec": {"versions": had}})
 
-    def is_seen(self, world: World, name: str, right: Right) -> bool:
+    def is_seen(self, world: World, name: str, right: Permission) -> bool:
         return self._writing.exception() is None and self._writing.result()["phase"] == "Odd"
 
     def told(self, world: World) -> str:
@@ -286,12 +286,12 @@ class Leads(Story):
         self._without_lease = without_lease
         self._renewed = ""
 
-    def begin(self, world: World, name: str, right: Right) -> None:
+    def begin(self, world: World, name: str, right: Permission) -> None:
         self._renewed = self._renewal(world)
         if self._without_lease:
             world.plane.api.delete(LEASES, "gang-extender", EXTENDER_NAMESPACE)
 
-    def is_seen(self, world: World, name: str, right: Right) -> bool:
+    def is_seen(self, world: World, name: str, right: Permission) -> bool:
         return self._renewal(world) not in ("", self._renewed)
 
     @staticmethod
@@ -330,11 +330,11 @@ class IsLabelled(Story):
     def __init__(self, replica: Replica) -> None:
         self._replica = replica
 
-    def begin(self, world: World, name: str, right: Right) -> None:
+    def begin(self, world: World, name: str, right: Permission) -> None:
         off = {"metadata": {"labels": {leader.LABEL: None}}}
         world.plane.api.patch("pods", THE_LEADER, off, EXTENDER_NAMESPACE)
 
-    def is_seen(self, world: World, name: str, right: Right) -> bool:
+    def is_seen(self, world: World, name: str, right: Permission) -> bool:
         pod = world.plane.api.get("pods", THE_LEADER, EXTENDER_NAMESPACE)
         return bool(pod["metadata"].get("labels", {}).get(leader.LABEL) == "true")
 
@@ -364,21 +364,23 @@ STORIES = {
 }
 
 
-def story_of(right: Right) -> Story:
+def story_of(right: Permission) -> Story:
     """The story that needs *right*; of what nobody needs, one that needs nothing special."""
     general = f"{right.verb} {right.resource}"
     return STORIES.get(f"{general} {right.group}") or STORIES.get(general) or Story()
 
 
-def is_missed(world: World, account: Account, right: Right, story: Story | None = None) -> bool:
+def is_missed(
+    world: World, account: Account, right: Permission, story: Story | None = None
+) -> bool:
     """Whether anybody misses *right* when it is taken away."""
     story, name = story or story_of(right), world.a_name()
     with account.without(right):
-        record = Record(world.plane, account.user)
+        record = AuditRecord(world.plane, account.user)
 
         def is_told() -> bool:
             # Said once, it is said for a while; but here somebody was refused just now.
-            return record.was_refused(right) and f"may not {right};" in story.told(world)
+            return record.was_forbidden(right) and f"may not {right};" in story.told(world)
 
         try:
             story.begin(world, name, right)

@@ -12,7 +12,7 @@ from contextlib import ExitStack
 
 from tests import objects
 from tests.cluster.api import Api, Object
-from tests.cluster.slow_door import SlowDoor
+from tests.cluster.latency_proxy import LatencyProxy
 
 from .besiegers import Attack, Ground, Stage, Written
 from .tenants import Step, again, main, write
@@ -128,7 +128,7 @@ class SlowServer(Attack):
     def prepare(self, stage: Stage) -> None:
         made = ExitStack()
         stage.afterwards.append(made.close)
-        door = made.enter_context(SlowDoor(stage.plane.apiserver.url, SLOW_S))
+        door = made.enter_context(LatencyProxy(stage.plane.apiserver.url, SLOW_S))
         made.callback(stage.garrison.reach, stage.plane.apiserver.url)
         stage.garrison.reach(door.url)
 

@@ -29,8 +29,8 @@ from statistics import median_low
 from extender.model.annotations import HOME_QUEUE
 from tests import objects
 from tests.cluster.api import Api, ApiError
-from tests.cluster.calm import MUCH, Calm, Patience, taken_by_the_host
 from tests.cluster.control_plane import MANIFESTS, ControlPlane
+from tests.cluster.steal_time import DISTURBED, RetryTime, StealMonitor, steal_time
 from tests.cluster.waiting import wait_for
 
 from .besiegers import SLOWER, Attack, Ground, Stage, on_ports
@@ -144,7 +144,7 @@ class Minute:
 
     @property
     def is_disturbed(self) -> bool:
-        return self.timed is None and self.stolen > MUCH
+        return self.timed is None and self.stolen > DISTURBED
 
 
 def broken(minute: Minute, quiet_p99_s: float, limit_mb: float) -> list[str]:
@@ -230,11 +230,11 @@ class Siege:
     """A cluster with the pair of the overlay, and minutes on it."""
 
     def __init__(
-        self, plane: ControlPlane, garrison: Garrison | Nobody, patience: Patience | None = None
+        self, plane: ControlPlane, garrison: Garrison | Nobody, patience: RetryTime | None = None
     ) -> None:
         self.plane = plane
         self.garrison = garrison
-        self._patience = patience or Patience(0.0)
+        self._patience = patience or RetryTime(0.0)
         self._numbers = count()
 
     def tried(self, attack: Attack, seconds: float, minutes: list[Minute]) -> Iterator[Minute]:
@@ -247,7 +247,7 @@ class Siege:
             if not is_worth_another(minutes):
                 return
             wanted = [quiet_like(attack), attack]
-            if not (minutes[-1].is_disturbed and self._patience.forgives(minutes[-1].seconds)):
+            if not (minutes[-1].is_disturbed and self._patience.spend(minutes[-1].seconds)):
                 left -= 1
 
     def minute(self, attack: Attack, seconds: float) -> Minute:
@@ -261,11 +261,11 @@ class Siege:
             before = len(self.garrison.restarts)
             self.garrison.forget_peak()
             own, loop, whole = self.garrison.scheduler_s(), *self.garrison.cpu_s()
-            began, (stolen, passed) = time.monotonic(), taken_by_the_host()
+            began, (stolen, passed) = time.monotonic(), steal_time()
             with attack.going_on(stage):
                 gangs, timed = self._arriving(attack, seconds)
             took, (loop_after, whole_after) = time.monotonic() - began, self.garrison.cpu_s()
-            stolen_after, passed_after = taken_by_the_host()
+            stolen_after, passed_after = steal_time()
             return Minute(
                 attack=attack.name,
                 gangs=gangs,
@@ -288,15 +288,15 @@ class Siege:
         enough = _ENOUGH * seconds * PODS_PER_S / size
 
         def more_s(so_far: Started) -> float:
-            timed = so_far.those(calm.was).arrived
+            timed = so_far.those(calm.was_calm).arrived
             if timed >= enough:
                 return 0.0
             wanted_s = seconds * max(_AT_LEAST, 1 - _ENOUGH * timed / enough)
-            return wanted_s if self._patience.forgives(wanted_s) else 0.0
+            return wanted_s if self._patience.spend(wanted_s) else 0.0
 
-        with Calm() as calm, self._namespace("gangs", attack) as ours:
+        with StealMonitor() as calm, self._namespace("gangs", attack) as ours:
             gangs = Stream(self.plane, ours, _of("gangs"), size=size).run(seconds, more_s)
-        timed = gangs.those(calm.was)
+        timed = gangs.those(calm.was_calm)
         return gangs, timed if timed.arrived >= enough else None
 
     def _ground(self, namespace: str) -> Ground:
@@ -386,7 +386,7 @@ def besieged(
         if admission and not without_us:
             admit(plane)
         with Nobody(plane) if without_us else Garrison(plane) as garrison:
-            yield Siege(plane, garrison, Patience(patience_s))
+            yield Siege(plane, garrison, RetryTime(patience_s))
 
 
 def admit(plane: ControlPlane) -> None:

@@ -19,14 +19,23 @@ from extender.planner import policy_parser
 from extender.tls.issue import Authority
 from tests import objects
 from tests.cluster.api import Api, Object
-from tests.cluster.binaries import demand
-from tests.cluster.certificates import calling, make_certificates, serving
+from tests.cluster.binaries import require
+from tests.cluster.binding_webhook import BindingWebhook
+from tests.cluster.candidates import _kubeconfig_by
+from tests.cluster.certificates import client_flags, make_certificates, server_flags
 from tests.cluster.control_plane import ControlPlane
-from tests.cluster.doorman import Doorman
 from tests.cluster.extender_process import REPOSITORY, Extender
-from tests.cluster.replicas import Cable, Replica
-from tests.cluster.rivals import _by_cable
-from tests.cluster.stage import OURS, POOL, SCHEDULER, GangScheduler, Pool, Stage, gang, set_budget
+from tests.cluster.replicas import Replica, ServerLink
+from tests.cluster.train_gang import (
+    OURS,
+    POOL,
+    SCHEDULER,
+    GangScheduler,
+    Pool,
+    TrainGang,
+    gang,
+    set_budget,
+)
 from tests.cluster.users import EXTENDER_NAMESPACE
 from tests.cluster.waiting import wait_for
 from tests.unit.monitoring import rules, test_dashboard as dashboard
@@ -53,7 +62,7 @@ def fires(*names: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
 
 @pytest.fixture(scope="module", autouse=True)
 def binaries() -> None:
-    demand("prometheus", "promtool")
+    require("prometheus", "promtool")
 
 
 @pytest.fixture
@@ -101,8 +110,8 @@ def test_every_panel_of_the_dashboard_is_answered(
     make_certificates(tmp_path, "--days=1")
     pool = nodes(1, cpu="2")
     with (
-        plane.extender(NAME, *serving(tmp_path)) as extender,
-        plane.scheduler(plane.scheduler_config(extender, NAME, *calling(tmp_path))),
+        plane.extender(NAME, *server_flags(tmp_path)) as extender,
+        plane.scheduler(plane.scheduler_config(extender, NAME, *client_flags(tmp_path))),
         watching(extender) as prometheus,
         plane.binds(namespace) as binds,
     ):
@@ -156,8 +165,8 @@ def test_two_extenders_that_act_at_once_are_told(
         prometheus.wait_until_quiet()
 
 
-class Drawbridge(Cable):
-    """A cable that refuses whoever comes while it is up, and may be slow while it is down."""
+class Drawbridge(ServerLink):
+    """A link that refuses whoever comes while it is up, and may be slow while it is down."""
 
     is_up = False
     delay_s = 0.0
@@ -167,9 +176,9 @@ class Drawbridge(Cable):
 
     def raise_it(self) -> None:
         self.is_up = True
-        self._do(self._hang_up())
+        self._run(self._close_all())
 
-    async def _pour(self, source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> None:
+    async def _copy(self, source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> None:
         with suppress(OSError):
             try:
                 while data := await source.read(65536):
@@ -188,7 +197,7 @@ def beyond_a_bridge(plane: ControlPlane, *arguments: str) -> Iterator[tuple[Repl
         extender = Replica(
             f"gang-extender-{name}",
             plane.logs,
-            kubeconfig=_by_cable(plane, "extender", name, bridge),
+            kubeconfig=_kubeconfig_by(plane, "extender", name, bridge),
             arguments=(NAME, *arguments),
         )
         plane.programs.append(extender)
@@ -421,18 +430,18 @@ def test_a_gang_bound_in_part_is_told(
         plane.extender(*OURS) as extender,
         plane.scheduler(plane.scheduler_config(extender, NAME)) as scheduler,
         watching(extender) as prometheus,
-        Doorman(api, plane.apiserver, namespace) as doorman,
+        BindingWebhook(api, plane.apiserver, namespace) as doorman,
         plane.binds(namespace) as binds,
     ):
         prometheus.wait_until_scraped()
-        stage = Stage(api, GangScheduler(extender, scheduler), namespace, nodes(2))
+        stage = TrainGang(api, GangScheduler(extender, scheduler), namespace, nodes(2))
         doorman.deny("train-1")
-        stage.hold(2, minimum=3)
+        stage.create_waiting(2, minimum=3)
         stage.add(2)
         binds.wait_for(2, 60)
         prometheus.wait_until_firing("GangExtenderPartialCommit")
 
-        doorman.let_all_in()
+        doorman.allow_all()
         binds.wait_for(3, 120)
         prometheus.wait_until_quiet("GangExtenderPartialCommit")
 
@@ -450,8 +459,8 @@ def test_a_kube_scheduler_that_gives_up_first_is_told(
         plane.scheduler(plane.scheduler_config(extender, NAME, "--bind-timeout-s=2")) as scheduler,
         watching(extender) as prometheus,
     ):
-        stage = Stage(api, GangScheduler(extender, scheduler), namespace, nodes(1))
-        stage.hold(1, minimum=2)
+        stage = TrainGang(api, GangScheduler(extender, scheduler), namespace, nodes(1))
+        stage.create_waiting(1, minimum=2)
         prometheus.wait_until_firing("GangExtenderTimeoutsDiffer")
 
 
@@ -467,7 +476,7 @@ def test_certificates_that_end_soon_or_cannot_be_used_are_told_until_they_are_re
     certificate, key = folder / "server.crt", folder / "server.key"
     good = certificate.read_bytes(), key.read_bytes()
     with (
-        plane.extender(NAME, *serving(folder)) as extender,
+        plane.extender(NAME, *server_flags(folder)) as extender,
         watching(extender) as prometheus,
     ):
         prometheus.wait_until_scraped()
@@ -496,8 +505,8 @@ def test_a_kube_scheduler_that_is_not_let_in_is_told_by_the_reason(
 ) -> None:
     make_certificates(tmp_path, "--client-name=system:node:somewhere")
     with (
-        plane.extender(NAME, *serving(tmp_path)) as extender,
-        plane.scheduler(plane.scheduler_config(extender, NAME, *calling(tmp_path))),
+        plane.extender(NAME, *server_flags(tmp_path)) as extender,
+        plane.scheduler(plane.scheduler_config(extender, NAME, *client_flags(tmp_path))),
         watching(extender) as prometheus,
     ):
         # The handshakes that count come after the first scrape, and go on.

@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 
 from tests import objects
-from tests.cluster import telling
+from tests.cluster import reported
 from tests.cluster.api import Api, Object
 from tests.cluster.components import ControllerManager, http_json
 from tests.cluster.control_plane import ControlPlane
-from tests.cluster.stage import GangScheduler, Pool, gang, running_pair
-from tests.cluster.telling import status, wait_until_running
+from tests.cluster.reported import status, wait_until_running
+from tests.cluster.train_gang import GangScheduler, Pool, gang, running_pair
 from tests.cluster.waiting import wait_for
 
 Nodes = Callable[..., Pool]
@@ -121,7 +121,7 @@ def test_pods_without_a_group_start_together_as_their_budget_says(
     wait_until_budget_is_known(budgeted, namespace)
     with plane.binds(namespace) as binds:
         api.create(*webs(2, namespace, pool))
-        telling.wait_until_waiting(budgeted.extender, namespace, WEB, "NotEnoughMembers")
+        reported.wait_until_waiting(budgeted.extender, namespace, WEB, "NotEnoughMembers")
         wait_until_told(budgeted, namespace, WEB, "minAvailable of PodDisruptionBudget web")
         assert binds.of("web") == []
 
@@ -142,7 +142,7 @@ def test_a_budget_that_goes_lets_pods_start_that_waited_for_more(
     wait_until_budget_is_known(budgeted, namespace)
     with plane.binds(namespace) as binds:
         api.create(*webs(2, namespace, pool))
-        telling.wait_until_waiting(budgeted.extender, namespace, WEB, "NotEnoughMembers")
+        reported.wait_until_waiting(budgeted.extender, namespace, WEB, "NotEnoughMembers")
 
         api.delete("poddisruptionbudgets.policy/v1", "web", namespace)
         binds.wait_for(2, SOON_S, prefix="web")
@@ -159,24 +159,24 @@ def test_no_trick_with_its_budget_frees_what_a_gang_uses(
     pool = nodes(1, cpu="4")
     small, other = f"small-{namespace}", f"other-{namespace}"
     create(objects.queue(small, capability={"cpu": "2"}), objects.queue(other))
-    telling.wait_until_queue_is_known(budgeted.extender, other)
+    reported.wait_until_queue_is_known(budgeted.extender, other)
     create(budget(namespace, minAvailable=2))
     wait_until_budget_is_known(budgeted, namespace)
     with plane.binds(namespace) as binds:
         api.create(*webs(2, namespace, pool, queue=small))
         binds.wait_for(2, 20, prefix="web")
-        telling.wait_until_used(budgeted.extender, small, "2")
+        reported.wait_until_used(budgeted.extender, small, "2")
         budgets = "poddisruptionbudgets.policy/v1"
         api.patch(budgets, "web", {"spec": {"minAvailable": 9}}, namespace)
-        telling.wait_until_waiting(budgeted.extender, namespace, WEB, "NotEnoughMembers")
-        telling.wait_until_used(budgeted.extender, small, "2")
+        reported.wait_until_waiting(budgeted.extender, namespace, WEB, "NotEnoughMembers")
+        reported.wait_until_used(budgeted.extender, small, "2")
         api.patch(budgets, "web", {"spec": {"minAvailable": "50%"}}, namespace)
         wait_until_told(budgeted, namespace, "pod:web-0", "its minAvailable is 50%")
-        telling.wait_until_used(budgeted.extender, small, "2")
+        reported.wait_until_used(budgeted.extender, small, "2")
         api.delete(budgets, "web", namespace)
         api.create(*webs(1, namespace, pool, first=2, queue=small))
-        telling.wait_until_waiting(budgeted.extender, namespace, "pod:web-2", "QueueAtCapability")
-        telling.wait_until_used(budgeted.extender, small, "2")
+        reported.wait_until_waiting(budgeted.extender, namespace, "pod:web-2", "QueueAtCapability")
+        reported.wait_until_used(budgeted.extender, small, "2")
 
     assert binds.of("web-2") == []
 
@@ -202,19 +202,19 @@ def test_a_gang_uses_the_nodes_of_ours_alone_and_others_as_soon_as_they_are_ours
         binds.wait_for(2, SOON_S, prefix="small")
         assert {each.node for each in binds.of("small")} == set(ours.names)
         gang(api, "large", namespace, 4, ours, **about)
-        telling.wait_until_waiting(pair.extender, namespace, "large", "NodeNotManaged")
+        reported.wait_until_waiting(pair.extender, namespace, "large", "NodeNotManaged")
         wait_until_told(pair, namespace, "large", "1 node outside --node-selector")
 
         api.patch("nodes", late, {"metadata": {"labels": {"team": namespace}}})
         binds.wait_for(4, SOON_S, prefix="large")
-        telling.wait_until_used(pair.extender, queue, "6")
+        reported.wait_until_used(pair.extender, queue, "6")
 
         api.patch("nodes", late, {"metadata": {"labels": {"team": None}}})
         api.delete("pods", "large-0", namespace, grace_seconds=0)
         gang(api, "next", namespace, 1, ours, **about)
         wait_until_told(pair, namespace, "next", "1 node outside --node-selector")
         # Three of `large` run on a node that is not ours any more, and count all the same.
-        telling.wait_until_used(pair.extender, queue, "5")
+        reported.wait_until_used(pair.extender, queue, "5")
 
     assert binds.of("next") == []
 
@@ -242,7 +242,7 @@ def test_a_gang_that_its_quota_would_not_admit_waits_outside_until_it_would(
         api.create(to_come("one", namespace, 3))
         wait_until_let_in(api, "one", namespace)
         api.create(to_come("two", namespace, 3))
-        telling.wait_until_waiting(gang_scheduler.extender, namespace, "two", "NotEnqueued")
+        reported.wait_until_waiting(gang_scheduler.extender, namespace, "two", "NotEnqueued")
         wait_until_told(
             gang_scheduler, namespace, "two", f"ResourceQuota {namespace}/compute allows 4"
         )

@@ -21,7 +21,7 @@ from click.testing import CliRunner
 from extender.cli.main import main
 from extender.settings import Settings
 from tests.cluster.api import Object
-from tests.cluster.binaries import demand, ensure
+from tests.cluster.binaries import ensure, require
 from tests.cluster.control_plane import MANIFESTS, ControlPlane
 from tests.nightly.chart.generated import OF_THE_CHART
 from tests.nightly.chart.values import CHART, VALUES, explained
@@ -37,7 +37,7 @@ Values = dict[str, Any]
 
 @pytest.fixture(scope="module", autouse=True)
 def binaries() -> None:
-    demand("helm", "kubectl")
+    require("helm", "kubectl")
 
 
 # What it makes.

@@ -11,7 +11,7 @@ import pytest
 
 from extender.cli.scheduler_config import FOLDER
 from tests import objects
-from tests.cluster.binaries import demand, ensure
+from tests.cluster.binaries import ensure, require
 from tests.cluster.cluster_ip import ClusterIp
 from tests.cluster.extender_process import REPOSITORY
 from tests.cluster.users import EXTENDER_NAMESPACE
@@ -33,7 +33,7 @@ def cluster(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> Iterator[Installation]:
-    demand("helm")
+    require("helm")
     helm = ensure("helm")["helm"].parent
     monkeypatch.setenv("PATH", str(helm), prepend=os.pathsep)
     with empty_cluster(tmp_path / "cluster") as made:

@@ -10,7 +10,7 @@ from tests import objects
 from tests.cluster.api import Api
 from tests.cluster.control_plane import ControlPlane
 from tests.cluster.observer import bound
-from tests.cluster.stage import GangScheduler, Pool
+from tests.cluster.train_gang import GangScheduler, Pool
 
 Nodes = Callable[..., Pool]
 

@@ -15,10 +15,10 @@ import pytest
 from playwright.sync_api import Browser, Locator, Page, expect
 
 from tests import objects
-from tests.cluster import telling
+from tests.cluster import reported
 from tests.cluster.api import Api, Object
 from tests.cluster.control_plane import ControlPlane
-from tests.cluster.stage import OURS, SCHEDULER, GangScheduler, Pool, Stage, gang
+from tests.cluster.train_gang import OURS, SCHEDULER, GangScheduler, Pool, TrainGang, gang
 from tests.cluster.waiting import wait_for
 from tests.nightly.browser.windows import (
     NARROW,
@@ -88,7 +88,7 @@ def members_of(page: Page) -> Locator:
 
 def wait_until_it_is(pair: GangScheduler, namespace: str, name: str, reason: str) -> None:
     def said() -> str:
-        return str(telling.over_http(pair.extender, namespace, name)["reason"])
+        return str(reported.explanation(pair.extender, namespace, name)["reason"])
 
     wait_for(lambda: said() == reason, 60, f"{name} is {reason}", every_s=0.1, seeing=said)
 
@@ -215,10 +215,10 @@ def test_the_room_of_nodes_is_what_pods_leave_of_it(look: Open, filled: Pool) ->
 def test_binds_that_are_held_are_shown_until_the_rest_has_come(
     look: Open, api: Api, pair: GangScheduler, namespace: str, nodes: Nodes
 ) -> None:
-    stage = Stage(api, pair, namespace, nodes(1))
+    stage = TrainGang(api, pair, namespace, nodes(1))
     page = look("/holds")
     stays(page)
-    stage.hold(2, minimum=3)
+    stage.create_waiting(2, minimum=3)
 
     expect(row(page, "train")).to_contain_text("2 waiting")
     stage.add(2)
@@ -238,7 +238,7 @@ def test_who_was_asked_to_leave_is_shown_with_whom_for(
 ) -> None:
     pool, queue, urgent = nodes(1, cpu="2"), f"q-{namespace}", f"urgent-{namespace}"
     create(objects.queue(queue), objects.priority_class(urgent, 1000))
-    telling.wait_until_queue_is_known(pair.extender, queue)
+    reported.wait_until_queue_is_known(pair.extender, queue)
     submit("old", 2, pool, queue=queue)
     wait_until_it_is(pair, namespace, "old", "Running")
     page = look("/evictions")

@@ -278,7 +278,7 @@ class Unready(Extender):
 @contextmanager
 def _without_rights(patient: Patient) -> Iterator[None]:
     """An extender that may read nothing, and is never ready."""
-    kubeconfig = patient.plane.kubeconfig("deaf-extender")
+    kubeconfig = patient.plane.kubeconfig("bind-only-extender")
     extender = Unready("without-rights", patient.plane.logs, kubeconfig=kubeconfig)
     patient.plane.programs.append(extender)
     with extender, as_asked(patient, ops_url=extender.ops_url):
@@ -407,7 +407,7 @@ def test_queues_that_promise_too_much_and_unknown_queues_are_named(pair: Patient
 
 
 def test_who_may_not_look_is_told_which_rights_that_takes(pair: Patient) -> None:
-    kubeconfig = pair.plane.kubeconfig("deaf-extender")
+    kubeconfig = pair.plane.kubeconfig("bind-only-extender")
     code, told = typed("doctor", "-o", "json", f"--ops-url={NOBODY}", f"--kubeconfig={kubeconfig}")
 
     assert code == 2, told

@@ -19,7 +19,7 @@ from tests.cluster.api import Api, Object
 from tests.cluster.binaries import ensure
 from tests.cluster.control_plane import ControlPlane
 from tests.cluster.extender_process import REPOSITORY
-from tests.cluster.stage import Pool
+from tests.cluster.train_gang import Pool
 from tests.cluster.waiting import wait_for
 
 Nodes = Callable[..., Pool]

@@ -115,7 +115,7 @@ def test_gangs_are_listed_for_programs_too(desk: Desk) -> None:
 
 
 def test_who_may_not_look_hears_which_right_is_missing_and_is_helped_by_three(desk: Desk) -> None:
-    ran = desk.type("gang-extender", "queues", role="deaf-extender")
+    ran = desk.type("gang-extender", "queues", role="bind-only-extender")
 
     assert ran.returncode == 2
     assert ran.stderr.count("\n") == 1
@@ -143,17 +143,17 @@ def test_who_may_not_look_hears_which_right_is_missing_and_is_helped_by_three(de
                 {
                     "apiGroup": "rbac.authorization.k8s.io",
                     "kind": "User",
-                    "name": "deaf-extender",
+                    "name": "bind-only-extender",
                 }
             ],
         },
     )
 
     wait_for(
-        lambda: desk.type("gang-extender", "queues", role="deaf-extender").returncode == 0,
+        lambda: desk.type("gang-extender", "queues", role="bind-only-extender").returncode == 0,
         60,
         "the rights are enough",
-        seeing=lambda: desk.type("gang-extender", "queues", role="deaf-extender").stderr,
+        seeing=lambda: desk.type("gang-extender", "queues", role="bind-only-extender").stderr,
     )
 
 

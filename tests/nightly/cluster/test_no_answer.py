@@ -23,7 +23,7 @@ from tests import objects
 from tests.cluster.api import Api, Object
 from tests.cluster.control_plane import ControlPlane
 from tests.cluster.extender_process import REPOSITORY
-from tests.cluster.stage import Pool
+from tests.cluster.train_gang import Pool
 from tests.cluster.waiting import wait_for
 
 Nodes = Callable[..., Pool]

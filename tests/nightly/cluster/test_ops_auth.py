@@ -22,7 +22,7 @@ from tests.cluster.api import Object
 from tests.cluster.binaries import ensure
 from tests.cluster.control_plane import MANIFESTS, ControlPlane
 from tests.cluster.extender_process import REPOSITORY, Extender
-from tests.cluster.rights import ASKS_WHO, EVERYWHERE, RBAC, Account
+from tests.cluster.permissions import EVERYWHERE, RBAC, TOKEN_REVIEWS, Account
 from tests.cluster.users import EXTENDER_NAMESPACE
 from tests.cluster.waiting import wait_for
 from tests.nightly.attacks.attackers import ADDRESS
@@ -114,7 +114,7 @@ def lab(
     with ControlPlane(tmp_path_factory.mktemp("readers")) as plane:
         plane.install()
         plane.kubectl("apply", "-k", MANIFESTS / "ops-auth")
-        account = Account(plane, "asking", (*EVERYWHERE, *ASKS_WHO))
+        account = Account(plane, "asking", (*EVERYWHERE, *TOKEN_REVIEWS))
         with extender(plane, account) as made:
             yield Lab(plane, account, made)
 
@@ -155,7 +155,7 @@ def test_an_account_without_a_right_reads_nothing_not_even_what_everybody_may_of
     lab: Lab,
 ) -> None:
     token = lab.token(lab.reader("nobody-in-particular"))
-    asks = lab.plane.api.as_another(token)
+    asks = lab.plane.api.with_token(token)
     # The API server lets every account it knows get such a path, and says so of ours.
     assert asks.request("GET", "/api/v1")["kind"] == "APIResourceList"
     user = "system:serviceaccount:default:nobody-in-particular"
@@ -222,7 +222,7 @@ def test_with_an_audience_tokens_of_the_api_server_open_nothing(lab: Lab) -> Non
     # And the other way round: what opens these pages opens nothing else.
     assert lab.status("/metrics", bound) == 401
     with pytest.raises(Exception, match="401"):
-        lab.plane.api.as_another(bound).request("GET", "/api/v1")
+        lab.plane.api.with_token(bound).request("GET", "/api/v1")
 
 
 def test_a_crowd_with_made_up_tokens_is_none_at_the_api_server_and_others_read_on(

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests.cluster.binaries import demand
+from tests.cluster.binaries import require
 from tests.nightly.alerts.hour import BEFORE_S, EVERY_S, HOUR, Hour, Series
 from tests.unit.monitoring import rules
 
@@ -21,7 +21,7 @@ from .prometheus import promtool
 
 @pytest.fixture(scope="module", autouse=True)
 def binaries() -> None:
-    demand("promtool")
+    require("promtool")
 
 
 def fired(folder: Path, series: Series) -> set[str]:

@@ -8,11 +8,11 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 
-from tests.cluster.arrivals import Arrivals
+from tests.cluster.candidates import behind_a_service
 from tests.cluster.control_plane import ControlPlane
+from tests.cluster.gang_stream import GangStream
 from tests.cluster.replicas import Replica
-from tests.cluster.rivals import behind_a_service
-from tests.cluster.stage import Pool
+from tests.cluster.train_gang import Pool
 from tests.cluster.waiting import wait_for
 
 
@@ -36,12 +36,14 @@ def test_the_referee_sees_a_leader_that_goes_on_without_its_lease(
     pool = nodes(2, cpu="1000", memory="1Ti", pods=1000)
     with behind_a_service(plane, "lawless", kind=Lawless) as lawless:
         leader = lawless.leader()
-        with Arrivals(plane, namespace, pool.selector, lawless.scheduler_name) as arrivals:
+        with GangStream(plane, namespace, pool.selector, lawless.scheduler_name) as arrivals:
             arrivals.observer.wait_for(6, 60)
             since = datetime.now(UTC)
-            leader.tell(signal.SIGSTOP)
+            leader.send_signal(signal.SIGSTOP)
             try:
                 wait_for(lambda: lawless.other(leader).leads, 60, "the other leads")
             finally:
-                leader.tell(signal.SIGCONT)
-            wait_for(lambda: lawless.referee.strays(since), 60, "it acts without leading")
+                leader.send_signal(signal.SIGCONT)
+            wait_for(
+                lambda: lawless.audit.writes_without_lease(since), 60, "it acts without leading"
+            )

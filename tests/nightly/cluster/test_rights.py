@@ -23,23 +23,23 @@ from tests import objects
 from tests.cluster.components import ApiServer
 from tests.cluster.control_plane import MANIFESTS, ControlPlane
 from tests.cluster.extender_process import REPOSITORY, Extender
-from tests.cluster.replicas import Replica
-from tests.cluster.rights import (
-    ASKS_WHO,
+from tests.cluster.permissions import (
     BEHIND_A_SERVICE,
     BESIDE_A_SCHEDULER,
     EVERYWHERE,
-    OF_THE_SCHEDULER,
+    OF_SCHEDULER,
     POD_STATUS,
     RBAC,
+    TOKEN_REVIEWS,
     WHOLE_PODGROUPS,
     Account,
-    Record,
-    Right,
+    AuditRecord,
+    Permission,
     granted,
-    may,
+    has_permission,
     shipped,
 )
+from tests.cluster.replicas import Replica
 from tests.cluster.users import EXTENDER_NAMESPACE
 from tests.cluster.waiting import wait_for
 
@@ -63,13 +63,13 @@ FOLLOWED = [right for right in EVERYWHERE if right.verb in ("list", "watch")]
 #: With those for CRDs of others, which are installed here.
 ALL = (*EVERYWHERE, *WHOLE_PODGROUPS)
 ACTED = [right for right in ALL if right not in FOLLOWED]
-DELETE_PODS = Right("", "pods", "delete")
+DELETE_PODS = Permission("", "pods", "delete")
 #: Nobody needs these; the test of the test.
 PLANTED = [
-    Right("", "nodes", "get"),
-    Right("", "pods", "patch"),
+    Permission("", "nodes", "get"),
+    Permission("", "pods", "patch"),
     DELETE_PODS,
-    Right("apiextensions.k8s.io", "customresourcedefinitions", "list"),
+    Permission("apiextensions.k8s.io", "customresourcedefinitions", "list"),
 ]
 FOREIGN = ("scheduling.x-k8s.io", "scheduling.incubator.k8s.io", "scheduling.sigs.dev")
 US = f"system:serviceaccount:{EXTENDER_NAMESPACE}:gang-extender"
@@ -118,9 +118,9 @@ def mirroring(lab: ControlPlane) -> Account:
 
 
 def test_with_all_rights_every_story_has_its_effect_and_nothing_is_refused(world: World) -> None:
-    record = Record(world.plane, world.account.user)
+    record = AuditRecord(world.plane, world.account.user)
 
-    def play_out(rights: list[Right]) -> None:
+    def play_out(rights: list[Permission]) -> None:
         for right in rights:
             story, name = story_of(right), world.a_name()
             story.begin(world, name, right)
@@ -132,26 +132,26 @@ def test_with_all_rights_every_story_has_its_effect_and_nothing_is_refused(world
             story.end(world, name)
 
     # Those of one story one after the other: they share its nodes.
-    by_story: dict[int, list[Right]] = {}
+    by_story: dict[int, list[Permission]] = {}
     for right in ACTED:
         by_story.setdefault(id(story_of(right)), []).append(right)
     with ThreadPoolExecutor() as actors:
         for done in [actors.submit(play_out, rights) for rights in by_story.values()]:
             done.result()
 
-    assert record.refused() == set()
-    whole = Record(world.plane, world.account.user, from_the_start=True)
-    assert whole.asked() == set(ALL)
+    assert record.forbidden() == set()
+    whole = AuditRecord(world.plane, world.account.user, from_the_start=True)
+    assert whole.requested() == set(ALL)
 
 
 @pytest.mark.parametrize("right", ACTED, ids=str)
-def test_what_we_may_not_do_is_missed_and_named(world: World, right: Right) -> None:
+def test_what_we_may_not_do_is_missed_and_named(world: World, right: Permission) -> None:
     assert is_missed(world, world.account, right)
 
 
 @pytest.mark.parametrize("right", FOLLOWED, ids=str)
 def test_what_we_may_not_follow_is_named(
-    lab: ControlPlane, mirroring: Account, right: Right
+    lab: ControlPlane, mirroring: Account, right: Permission
 ) -> None:
     with mirroring.without(right), mirror(mirroring) as (cluster, access):
 
@@ -182,12 +182,12 @@ def mirror(account: Account) -> Iterator[tuple[Cluster, ApiClient]]:
 
 
 @pytest.mark.parametrize("right", PLANTED, ids=str)
-def test_a_right_that_nobody_needs_is_found_out(world: World, right: Right) -> None:
+def test_a_right_that_nobody_needs_is_found_out(world: World, right: Permission) -> None:
     assert not is_missed(world, world.account, right)
 
 
 def test_doctor_names_the_right_and_the_mend(world: World) -> None:
-    right = Right("", "events", "create")
+    right = Permission("", "events", "create")
 
     assert is_missed(world, world.account, right)
     # It is remembered for a while.
@@ -229,7 +229,7 @@ def replica(lab: ControlPlane, account: Account, *arguments: str) -> Iterator[Re
 
 @pytest.mark.parametrize("right", BEHIND_A_SERVICE, ids=str)
 def test_without_a_right_on_its_lease_nobody_leads_behind_a_service(
-    world: World, leader: tuple[Account, Replica], right: Right
+    world: World, leader: tuple[Account, Replica], right: Permission
 ) -> None:
     account, process = leader
     wait_for(lambda: process.leads, LONG_S, "it leads")
@@ -240,7 +240,7 @@ def test_without_a_right_on_its_lease_nobody_leads_behind_a_service(
 
 @pytest.mark.parametrize("right", POD_STATUS, ids=str)
 def test_without_a_right_on_the_status_of_pods_no_label_shows_the_leader(
-    world: World, leader: tuple[Account, Replica], right: Right
+    world: World, leader: tuple[Account, Replica], right: Permission
 ) -> None:
     account, process = leader
     wait_for(lambda: process.leads, LONG_S, "it leads")
@@ -253,7 +253,7 @@ def test_without_a_right_on_the_status_of_pods_no_label_shows_the_leader(
 
 @pytest.mark.parametrize("right", BESIDE_A_SCHEDULER, ids=str)
 def test_without_a_look_at_its_schedulers_lease_nobody_leads_beside_it(
-    lab: ControlPlane, right: Right
+    lab: ControlPlane, right: Permission
 ) -> None:
     account = Account(lab, "beside", (*FOLLOWED, *BESIDE_A_SCHEDULER))
     with (
@@ -274,7 +274,7 @@ def test_without_a_look_at_its_schedulers_lease_nobody_leads_beside_it(
 @pytest.fixture(scope="module")
 def electing(lab: ControlPlane) -> Account:
     """The kube-scheduler of a pair: what every one may, and what our overlay adds."""
-    account = Account(lab, "electing", OF_THE_SCHEDULER)
+    account = Account(lab, "electing", OF_SCHEDULER)
     for role in ("system:kube-scheduler", "system:volume-scheduler"):
         who = {"kind": "ServiceAccount", "name": "electing", "namespace": EXTENDER_NAMESPACE}
         lab.api.create(
@@ -310,19 +310,19 @@ def renewed(lab: ControlPlane) -> str:
     return str(lease["spec"]["renewTime"]) if lease else ""
 
 
-@pytest.mark.parametrize("right", OF_THE_SCHEDULER, ids=str)
+@pytest.mark.parametrize("right", OF_SCHEDULER, ids=str)
 def test_without_a_right_on_its_lease_the_kube_scheduler_of_a_pair_does_not_lead(
-    lab: ControlPlane, electing: Account, right: Right
+    lab: ControlPlane, electing: Account, right: Permission
 ) -> None:
-    leases = Record(lab, electing.user)
+    leases = AuditRecord(lab, electing.user)
     before = renewed(lab)
     with elected(lab, electing):
         wait_for(lambda: renewed(lab) not in ("", before), LONG_S, "with all of them it leads")
-    assert not [each for each in leases.refused() if each.resource == "leases"]
+    assert not [each for each in leases.forbidden() if each.resource == "leases"]
 
     before = renewed(lab)
     with electing.without(right), elected(lab, electing):
-        wait_for(lambda: leases.was_refused(right), LONG_S, "it is refused")
+        wait_for(lambda: leases.was_forbidden(right), LONG_S, "it is refused")
         assert renewed(lab) == before
 
 
@@ -332,7 +332,7 @@ def test_without_a_right_on_its_lease_the_kube_scheduler_of_a_pair_does_not_lead
 @pytest.fixture(scope="module")
 def asking(lab: ControlPlane) -> Iterator[tuple[Account, Extender]]:
     """One that asks who reads."""
-    account = Account(lab, "asking", (*FOLLOWED, *ASKS_WHO))
+    account = Account(lab, "asking", (*FOLLOWED, *TOKEN_REVIEWS))
     told = ("--scheduler-name=nobody", "--ops-auth=tokenreview")
     made = Extender("asking-extender", lab.logs, kubeconfig=account.kubeconfig, arguments=told)
     lab.programs.append(made)
@@ -340,9 +340,9 @@ def asking(lab: ControlPlane) -> Iterator[tuple[Account, Extender]]:
         yield account, made
 
 
-@pytest.mark.parametrize("right", ASKS_WHO, ids=str)
+@pytest.mark.parametrize("right", TOKEN_REVIEWS, ids=str)
 def test_without_a_right_to_ask_who_reads_pages_are_closed_and_it_is_said_which(
-    lab: ControlPlane, asking: tuple[Account, Extender], right: Right
+    lab: ControlPlane, asking: tuple[Account, Extender], right: Permission
 ) -> None:
     account, extender = asking
     users = yaml.safe_load(lab.kubeconfig("admin").read_text())["users"]
@@ -371,7 +371,7 @@ def test_without_a_right_to_ask_who_reads_pages_are_closed_and_it_is_said_which(
 # Whose rights are whose
 
 
-def taken_away() -> set[Right]:
+def taken_away() -> set[Permission]:
     """What the tests above take away, by the parameters that they have."""
     tests = [each for name, each in globals().items() if name.startswith("test_without_")]
     tests += [test_what_we_may_not_do_is_missed_and_named, test_what_we_may_not_follow_is_named]
@@ -387,19 +387,25 @@ def test_every_verb_of_every_role_that_we_ship_is_taken_away() -> None:
 def test_our_roles_alone_let_nobody_delete_pods(lab: ControlPlane) -> None:
     lab.kubectl("apply", "-f", MANIFESTS / "overlays/default-scheduler/lease-rbac.yaml")
     ours = (*EVERYWHERE, *BEHIND_A_SERVICE)
-    wait_for(lambda: all(may(lab, US, right) for right in ours), LONG_S, "all of it is granted")
+    wait_for(
+        lambda: all(has_permission(lab, US, right) for right in ours),
+        LONG_S,
+        "all of it is granted",
+    )
 
-    assert not may(lab, US, DELETE_PODS)
+    assert not has_permission(lab, US, DELETE_PODS)
 
 
 @pytest.mark.parametrize("namespace", ["", EXTENDER_NAMESPACE, TEAM])
 def test_our_roles_alone_let_nobody_change_what_a_pod_runs(
     lab: ControlPlane, namespace: str
 ) -> None:
-    wait_for(lambda: all(may(lab, US, right) for right in EVERYWHERE), LONG_S, "it is granted")
+    wait_for(
+        lambda: all(has_permission(lab, US, right) for right in EVERYWHERE), LONG_S, "it is granted"
+    )
 
     for verb in ("patch", "update"):
-        assert not may(lab, US, Right("", "pods", verb, namespace))
+        assert not has_permission(lab, US, Permission("", "pods", verb, namespace))
 
 
 def test_by_the_status_of_a_pod_its_image_cannot_be_changed_but_its_labels_can(
@@ -421,9 +427,11 @@ def test_beside_a_scheduler_the_account_may_delete_pods_by_the_schedulers_role(
     roles = MANIFESTS / "overlays/second-scheduler/scheduler-rbac.yaml"
     lab.kubectl("apply", "-f", roles)
     try:
-        wait_for(lambda: may(lab, US, DELETE_PODS), LONG_S, "what a scheduler may is granted")
+        wait_for(
+            lambda: has_permission(lab, US, DELETE_PODS), LONG_S, "what a scheduler may is granted"
+        )
     finally:
         lab.kubectl("delete", "-f", roles)
-        wait_for(lambda: not may(lab, US, DELETE_PODS), LONG_S, "it is taken again")
+        wait_for(lambda: not has_permission(lab, US, DELETE_PODS), LONG_S, "it is taken again")
 
     assert DELETE_PODS not in granted(roles)

@@ -18,10 +18,10 @@ from contextlib import contextmanager
 import pytest
 
 from tests import objects
-from tests.cluster.calm import Calm
 from tests.cluster.control_plane import ControlPlane
 from tests.cluster.extender_process import Extender
 from tests.cluster.observer import WHOLE_S, BindObserver
+from tests.cluster.steal_time import StealMonitor
 
 NAMESPACE = "slow"
 NODES, GANGS, SIZE = 10, 20, 8
@@ -54,10 +54,10 @@ def plane(new_plane: Callable[..., ControlPlane]) -> ControlPlane:
 
 
 @contextmanager
-def binding(plane: ControlPlane) -> Iterator[tuple[Extender, BindObserver, Calm]]:
+def binding(plane: ControlPlane) -> Iterator[tuple[Extender, BindObserver, StealMonitor]]:
     """Let a pair loose on the gangs; the block begins when the first pod is bound."""
     with (
-        Calm() as machine,
+        StealMonitor() as machine,
         plane.binds(NAMESPACE) as binds,
         plane.extender() as extender,
         plane.scheduler(plane.scheduler_config(extender)),
@@ -98,14 +98,16 @@ def creeping(plane: ControlPlane, seconds: float) -> Iterator[list[float]]:
         thread.join()
 
 
-def judge(extender: Extender, binds: BindObserver, machine: Calm, well_since: float) -> None:
+def judge(
+    extender: Extender, binds: BindObserver, machine: StealMonitor, well_since: float
+) -> None:
     """Nobody was in part for long once the API server answered, and nobody heard what is untrue."""
     moments: defaultdict[str, list[float]] = defaultdict(list)
     for bind in binds.binds:
         moments[bind.pod.partition("-")[0]].append(bind.at)
     assert {len(each) for each in moments.values()} == {SIZE}
     in_part_s = {
-        gang: machine.ours_s(max(min(each), min(well_since, max(each))), max(each))
+        gang: machine.without_steal_s(max(min(each), min(well_since, max(each))), max(each))
         for gang, each in moments.items()
     }
     print("longest in part:", round(max(in_part_s.values()), 2), "s")

@@ -14,11 +14,11 @@ GREEN_S = 15.0
 
 def wait_until_silent_for(extender: Extender, word: str, seconds: float) -> None:
     said = f"API server: no answer for {word}"
-    wait_for(lambda: said in extender.ask("/readyz")[1], seconds, said, every_s=0.2)
+    wait_for(lambda: said in extender.get("/readyz")[1], seconds, said, every_s=0.2)
 
 
 def wait_until_green(extender: Extender) -> None:
-    wait_for(lambda: extender.ask("/readyz")[0] == 200, GREEN_S, "it is green", every_s=0.1)
+    wait_for(lambda: extender.get("/readyz")[0] == 200, GREEN_S, "it is green", every_s=0.1)
 
 
 def test_without_our_crds_a_stalled_api_server_is_noticed_as_soon(lab: ControlPlane) -> None:

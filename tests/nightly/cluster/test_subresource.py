@@ -7,8 +7,8 @@ from collections.abc import Callable
 
 from tests import objects
 from tests.cluster.control_plane import MANIFESTS, ControlPlane
-from tests.cluster.stage import gang
-from tests.cluster.telling import wait_until_running
+from tests.cluster.reported import wait_until_running
+from tests.cluster.train_gang import gang
 
 
 def test_a_pod_group_without_a_status_subresource_is_written_as_a_whole(

@@ -25,7 +25,7 @@ from tests.cluster.control_plane import ControlPlane
 from tests.cluster.faults import Script
 from tests.cluster.observer import BindObserver
 from tests.cluster.processes import NeverReady
-from tests.cluster.proxy import Proxy, Switchboard
+from tests.cluster.proxy import Proxy, ProxyLoop
 from tests.cluster.waiting import wait_for
 from tests.nightly.faults.observer import Observer
 from tests.nightly.faults.record import (
@@ -103,7 +103,7 @@ class _Address:
 class Lane:
     """Plays one scene at a time, for a `with` block."""
 
-    def __init__(self, folder: Path, board: Switchboard) -> None:
+    def __init__(self, folder: Path, board: ProxyLoop) -> None:
         self._folder = folder
         self._board = board
         self._running = ExitStack()
@@ -282,7 +282,7 @@ class Lane:
     def holds_nothing(self) -> bool:
         """Whether the extender is ready and says that no bind waits."""
         try:
-            return self.is_up and self.extender.is_ready() and not self.extender.held
+            return self.is_up and self.extender.is_ready() and not self.extender.waiting_binds
         except (urllib3.exceptions.HTTPError, OSError):
             return False  # killed while it was asked
 

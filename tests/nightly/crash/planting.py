@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.cluster.faults import Fault, Point
+from tests.cluster.faults import Fault, FaultPoint
 from tests.nightly.faults import calls, rooms, wholeness
 
 from .excuses import GIVEN_UP, WRONG_END
@@ -21,7 +21,7 @@ class Spot:
     scene: str
     #: The rules of which it must break one: that a scene comes to no end has many reasons.
     shows: frozenset[str]
-    point: Point | None = None
+    point: FaultPoint | None = None
 
     def under(self, plant: str) -> Try:
         (scene,) = (each for each in SCENES if each.name == self.scene)
@@ -29,7 +29,9 @@ class Spot:
 
 
 WHERE: dict[str, tuple[Spot, ...]] = {
-    "unknown-is-failed": (Spot("gang", frozenset({calls.UNTRUE}), Point("bind", 2, Fault.LOST)),),
+    "unknown-is-failed": (
+        Spot("gang", frozenset({calls.UNTRUE}), FaultPoint("bind", 2, Fault.LOST)),
+    ),
     "one-short": (Spot("missing", frozenset({WRONG_END, wholeness.RULE})),),
     "never-given-back": (Spot("missing", frozenset({rooms.LEAK})),),
     "no-ceiling": (Spot("ceiling", frozenset({rooms.CEILING})),),

@@ -155,7 +155,7 @@ def _preempt(stage: Stage) -> None:
 
 def _torn(stage: Stage) -> None:
     name = stage.name("train")
-    stage.script.stand("bind", f"{name}-3", Fault.REFUSED)
+    stage.script.set_standing("bind", f"{name}-3", Fault.REFUSED)
     stage.group("train", 4)
     stage.add("train", 0, 1, 2, 3, owned=True)
     stage.wait_until_bound("train", 3)
@@ -171,7 +171,7 @@ def _torn(stage: Stage) -> None:
             raise
         # Whoever was killed meanwhile knows nothing of it: then the controller's new pods complete
         # the gang as soon as they can be bound. Whole, or nobody.
-        stage.script.stand("bind", f"{name}-3", None)
+        stage.script.set_standing("bind", f"{name}-3", None)
         left = stage.ended("train")
         stage.add("train", *range(4, 4 + left), owned=True)
         stage.wait_until_bound("train", 4 + left)

@@ -20,9 +20,9 @@ from pathlib import Path
 import urllib3
 
 from tests.cluster.api import ApiError
-from tests.cluster.calm import taken_by_the_host
-from tests.cluster.faults import KILLS, Fault, Point, Script, faults_of
-from tests.cluster.proxy import Switchboard
+from tests.cluster.faults import KILLS, Fault, FaultPoint, Script, faults_of
+from tests.cluster.proxy import ProxyLoop
+from tests.cluster.steal_time import steal_time
 from tests.nightly.faults import wholeness
 from tests.nightly.faults.breaches import Bounds
 from tests.nightly.faults.planted import QUICK_EARS
@@ -52,7 +52,7 @@ class Try:
     """One point of one scene; without a point, the scene as it is."""
 
     scene: Scene
-    point: Point | None = None
+    point: FaultPoint | None = None
     #: What was taken out of the extender.
     plant: str = ""
 
@@ -100,7 +100,7 @@ def play(lane: Lane, tried: Try, keep: Path | None = None) -> Outcome:
     """Play one scene with its fault, and judge what was seen; *keep* is for records of breaches."""
     is_silent = tried.point is not None and tried.point.fault is Fault.SILENT
     lane.become(QUICK_EARS if is_silent else tried.plant)
-    began, stolen = time.monotonic(), taken_by_the_host()
+    began, stolen = time.monotonic(), steal_time()
     lane.begin(str(tried))
     written = lane.written()
     script = Script([tried.point] if tried.point else [])
@@ -134,13 +134,13 @@ def play(lane: Lane, tried: Try, keep: Path | None = None) -> Outcome:
     ]
     outcome = Outcome(
         tried,
-        not tried.point or tried.point in script.met,
+        not tried.point or tried.point in script.reached,
         time.monotonic() - began,
         words,
         script.counts(),
         verdict.longest_partial_s,
         [each.took_s for each in verdict.returns],
-        _share(stolen, taken_by_the_host()),
+        _share(stolen, steal_time()),
     )
     if words:
         if keep is not None:
@@ -182,10 +182,10 @@ def given_up(record: Record) -> list[str]:
 def points_of(probed: Iterable[Outcome]) -> list[Try]:
     """Every fault at every call that a clean run of each scene showed."""
     return [
-        Try(outcome.tried.scene, Point(site, occurrence, fault))
+        Try(outcome.tried.scene, FaultPoint(site, occurrence, fault))
         for outcome in probed
         for site, calls in sorted(outcome.calls.items())
-        if site not in ("pulse", "hook-other")
+        if site not in ("health-probe", "hook-other")
         for occurrence in range(1, min(calls, _MOST_OCCURRENCES) + 1)
         for fault in faults_of(site)
     ]
@@ -235,7 +235,7 @@ class Lanes:
 
     def __enter__(self) -> Lanes:
         try:
-            board = self._running.enter_context(Switchboard())
+            board = self._running.enter_context(ProxyLoop())
             made = [Lane(self._folder / f"lane-{index}", board) for index in range(self._number)]
             with ThreadPoolExecutor(self._number) as starting:
                 begun = [starting.submit(lane.__enter__) for lane in made]

@@ -7,8 +7,8 @@ from functools import partial
 from typing import Self
 
 from tests.cluster.api import Api, ApiError, Object
-from tests.cluster.following import Following
-from tests.cluster.lookout import Lookout
+from tests.cluster.list_watch import ListWatch
+from tests.cluster.polling import Poller
 from tests.objects import POD_GROUPS, QUEUES
 
 from .record import API_SERVER, Away, Back, Change, Record
@@ -28,14 +28,19 @@ class Observer:
 
     def __init__(self, api: Api, record: Record, scheduler_name: str = "gang-scheduler") -> None:
         self._record = record
-        self._pulse_api = api.impatient(_SILENT_S)
+        self._pulse_api = api.with_timeout(_SILENT_S)
         # Each kind is followed in a thread of its own, and what that remembers is its own.
         self._sightings = {kind: Sightings(scheduler_name) for kind in _RESOURCES}
         self._followings = [
-            Following(api, resource, hear=partial(self._hear, kind), look=partial(self._look, kind))
+            ListWatch(
+                api,
+                resource,
+                on_event=partial(self._on_event, kind),
+                on_list=partial(self._on_list, kind),
+            )
             for kind, resource in _RESOURCES.items()
         ]
-        self._pulse = Lookout(self._feel, _PULSE_S)
+        self._pulse = Poller(self._feel, _PULSE_S)
         self._is_away = False
         self._answered_at = record.now()
         self._running = ExitStack()
@@ -53,10 +58,10 @@ class Observer:
         if broken and error[0] is None:
             raise broken[0]
 
-    def _hear(self, kind: str, event: str, thing: Object) -> None:
+    def _on_event(self, kind: str, event: str, thing: Object) -> None:
         self._note(self._sightings[kind].see(kind, event, thing, self._record.now()))
 
-    def _look(self, kind: str, listed: Object) -> None:
+    def _on_list(self, kind: str, listed: Object) -> None:
         self._note(self._sightings[kind].see_all(kind, listed, self._record.now()))
 
     def _note(self, changes: list[Change]) -> None:

@@ -27,7 +27,7 @@ Amounts = Mapping[str, int]
 
 API_SERVER = "kube-apiserver"
 #: The way from the extender that leads to the API server.
-LEADERS_CABLE = "the leader's cable"
+LEADERS_CABLE = "the leader's link"
 #: A line that says: all has come to rest, so whoever waits now waits for ever, and what is missing
 #: has leaked, whatever becomes of it later.
 RESTED = "all has come to rest"
@@ -168,12 +168,12 @@ class CutOff(Moment):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BindingAnswered(Moment):
-    """The API server answered the Binding of a pod; *told* when the extender got the answer."""
+    """The API server answered a Binding; *delivered* if the extender got the response."""
 
     uid: str
     node: str
     status: int
-    told: bool = True
+    delivered: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -47,7 +47,7 @@ class HookWitness:
         self._record = record
         self._who = who
 
-    def sent(self, request: Request) -> int:
+    def request_sent(self, request: Request) -> int:
         site = hook_site(request.path)
         _, uid, node = _about(site, _read(request.body))
         number = self._record.next_call()
@@ -63,14 +63,16 @@ class HookWitness:
         )
         return number
 
-    def answered(self, number: int, request: Request, answer: Answer, *, told: bool) -> None:
+    def response_received(
+        self, number: int, request: Request, answer: Answer, *, delivered: bool
+    ) -> None:
         # Filter and preempt say no in the same way; only what bind says is yes or no.
         error = str(_read(answer.body).get("Error") or "")
         self._record.note(
             Answered(at=self._record.now(), call=number, status=answer.status, error=error)
         )
 
-    def cut_off(self, number: int, *, by_caller: bool) -> None:
+    def connection_lost(self, number: int, *, by_caller: bool) -> None:
         self._record.note(CutOff(at=self._record.now(), call=number, by_caller=by_caller))
 
 
@@ -80,10 +82,12 @@ class BindingWitness:
     def __init__(self, record: Record) -> None:
         self._record = record
 
-    def sent(self, request: Request) -> int:
+    def request_sent(self, request: Request) -> int:
         return 0
 
-    def answered(self, number: int, request: Request, answer: Answer, *, told: bool) -> None:
+    def response_received(
+        self, number: int, request: Request, answer: Answer, *, delivered: bool
+    ) -> None:
         if site_of(request.method, request.path, request.query) != "bind":
             return
         said = _read(request.body)
@@ -93,9 +97,9 @@ class BindingWitness:
                 uid=said.get("metadata", {}).get("uid", ""),
                 node=said.get("target", {}).get("name", ""),
                 status=answer.status,
-                told=told,
+                delivered=delivered,
             )
         )
 
-    def cut_off(self, number: int, *, by_caller: bool) -> None:
+    def connection_lost(self, number: int, *, by_caller: bool) -> None:
         pass

@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 from tests.cluster.api import ApiError
+from tests.cluster.candidates import Candidate
 from tests.cluster.components import Scheduler
-from tests.cluster.rivals import Side
 from tests.cluster.waiting import wait_for
 from tests.nightly.cluster import chaos
 from tests.nightly.cluster.chaos_lane import Playing
@@ -43,8 +43,8 @@ def test_nothing_breaks_in_half_a_minute_of_chaos(
     control_plane_binaries: None, tmp_path: Path
 ) -> None:
     record = Record()
-    with chaos.staged(tmp_path / "cluster", record) as rivals:
-        run = chaos.play(rivals, record, SEED, SECONDS, each_s=SECONDS / 2)
+    with chaos.staged(tmp_path / "cluster", record) as candidates:
+        run = chaos.play(candidates, record, SEED, SECONDS, each_s=SECONDS / 2)
 
     record.save(tmp_path / "record.jsonl")
     assert run.broken == [], chaos.told(run)
@@ -179,11 +179,11 @@ class Stood:
         no_cable: Any = None
         self.sides = [Led(each.name, each, no_cable) for each in self.extenders]
 
-    def leader(self) -> Side:
+    def leader(self) -> Candidate:
         return self.sides[1]
 
 
-class Led(Side):
+class Led(Candidate):
     """One side, of which nobody is asked whether it leads."""
 
     @property
@@ -206,7 +206,7 @@ def machines(tmp_path: Path) -> Iterator[Machines]:
 def test_who_has_ended_by_itself_is_complained_about_and_whom_a_turn_ends_is_not(
     machines: Machines,
 ) -> None:
-    first, second = (side.extender for side in machines._rivals.sides)
+    first, second = (side.extender for side in machines._rivals.members)
 
     machines.acts["both killed"]({})
     machines.acts["leader ended"]({})
@@ -216,7 +216,7 @@ def test_who_has_ended_by_itself_is_complained_about_and_whom_a_turn_ends_is_not
 
     for fallen in (first, second):
         os.kill(fallen.pid, signal.SIGKILL)
-        wait_for(lambda fallen=fallen: fallen.fell, 5, "it is gone")
+        wait_for(lambda fallen=fallen: fallen.has_crashed, 5, "it is gone")
     machines.acts["leader killed"]({})
     machines.calm()
     assert machines.complaints == ["b had ended by itself", "a had ended by itself"]
@@ -236,7 +236,7 @@ def test_a_worker_that_its_arbiter_began_again_is_seen_in_the_log(tmp_path: Path
             program.kill()
             with program.log_file.open("a") as log:
                 log.write(written)
-        return program.restarted
+        return program.worker_restarts
 
     assert restarted() == 0
     assert restarted(begins + ends, begins) == 0
@@ -274,8 +274,8 @@ class Rests:
 
     def rest(self) -> list[str]:
         leader = SimpleNamespace(pod="a", extender=SimpleNamespace(ops_url=""))
-        rivals: Any = SimpleNamespace(leader=lambda: leader)
-        return [*chaos._rest(rivals, self.record, NOTHING, NOTHING)]
+        candidates: Any = SimpleNamespace(leader=lambda: leader)
+        return [*chaos._rest(candidates, self.record, NOTHING, NOTHING)]
 
     def told(self) -> str:
         made = replace(made_up(breaks=False), record=self.record)

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from tests.cluster.faults import Fault, Point, faults_of
-from tests.cluster.proxy import Switchboard
+from tests.cluster.faults import Fault, FaultPoint, faults_of
+from tests.cluster.proxy import ProxyLoop
 from tests.nightly.crash import walk
 from tests.nightly.crash.excuses import (
     GIVEN_UP,
@@ -56,8 +56,8 @@ def test_every_fault_at_every_call_is_a_point_and_the_pulse_is_none() -> None:
 
     points = {each.point for each in found}
     assert points == {
-        *(Point("bind", number, fault) for number in (1, 2) for fault in faults_of("bind")),
-        *(Point("heard-pods", 1, fault) for fault in faults_of("heard-pods")),
+        *(FaultPoint("bind", number, fault) for number in (1, 2) for fault in faults_of("bind")),
+        *(FaultPoint("event-pods", 1, fault) for fault in faults_of("event-pods")),
     }
 
 
@@ -79,11 +79,11 @@ def test_a_choice_takes_of_every_kind_and_is_the_same_for_the_same_seed() -> Non
 
 
 def test_the_table_tells_points_and_breaches_and_leaves_out_what_did_not_happen() -> None:
-    lost = Try(GANG, Point("bind", 1, Fault.LOST))
+    lost = Try(GANG, FaultPoint("bind", 1, Fault.LOST))
     outcomes = [
         Outcome(lost, True, 1.0, ["partial gang"], partial_s=6.0, ready_again_s=[2.0]),
         Outcome(lost, True, 3.0),
-        Outcome(Try(GANG, Point("event", 1, Fault.AWAY)), False, 1.0),
+        Outcome(Try(GANG, FaultPoint("event", 1, Fault.UNAVAILABLE)), False, 1.0),
     ]
 
     assert table(outcomes).splitlines() == [
@@ -98,7 +98,8 @@ def test_the_table_tells_points_and_breaches_and_leaves_out_what_did_not_happen(
 
 def test_a_restart_is_told_apart_from_one_that_was_disturbed_besides() -> None:
     killed, silent = (
-        Try(GANG, Point("list-nodes", 1, fault)) for fault in (Fault.KILL_BEFORE, Fault.TIMEOUT)
+        Try(GANG, FaultPoint("list-nodes", 1, fault))
+        for fault in (Fault.KILL_BEFORE, Fault.TIMEOUT)
     )
     outcomes = [
         Outcome(killed, True, 1.0, ready_again_s=[2.0, 1.0]),
@@ -134,7 +135,7 @@ def test_what_broke_while_the_host_took_too_much_is_played_again_and_told(
         return Outcome(Try(GANG), True, 1.0, [IN_PART] if share else [], taken=share)
 
     monkeypatch.setattr(walk, "play", play)
-    with Switchboard() as board:
+    with ProxyLoop() as board:
         outcome = walk.play_calmly(Lane(Path(), board), Try(GANG))
 
     assert outcome.breaches == words
@@ -149,7 +150,7 @@ def test_what_no_lack_of_time_explains_is_told_at_once_though_the_host_took_ever
     words = [IN_PART, "room leaked: crash-1: gang-extender counts more or less than there is"]
     plays = iter([Outcome(Try(GANG), True, 1.0, words, taken=0.9)])
     monkeypatch.setattr(walk, "play", lambda *_: next(plays))
-    with Switchboard() as board:
+    with ProxyLoop() as board:
         outcome = walk.play_calmly(Lane(Path(), board), Try(GANG))
 
     assert (outcome.breaches, outcome.disturbed) == (words, [])
@@ -223,7 +224,7 @@ def test_who_is_killed_and_nothing_else_must_soon_be_ready_again(
     returned = (Killed(at=1.0, who=EXTENDER), Ready(at=1.0 + took_s, who=EXTENDER))
     scene = Scene("made up", lambda _: lane.record.note(*ENOUGH, *returned))
 
-    point = Point("list-pods", 1, fault) if fault else None
+    point = FaultPoint("list-pods", 1, fault) if fault else None
     assert walk.play(lane, Try(scene, point)).breaches == words
 
 
@@ -237,7 +238,7 @@ def test_a_traceback_is_told_and_never_excused() -> None:
 
 
 def test_a_traceback_of_an_earlier_play_is_not_told_again(tmp_path: Path) -> None:
-    with Switchboard() as board:
+    with ProxyLoop() as board:
         lane = Lane(tmp_path, board)
     lane.extender = ForkedExtender("gang-extender", tmp_path, kubeconfig=tmp_path)
     log, line = lane.extender.log_file, "worker: Traceback (most recent call last):"
@@ -275,7 +276,7 @@ def test_readiness_is_timed_from_the_kill_and_not_from_when_it_was_gone(
         time.sleep(0.05)
 
     monkeypatch.setattr("os.killpg", die)
-    with Switchboard() as board:
+    with ProxyLoop() as board:
         lane: Any = Lane(Path(), board)
     lane.extender = Dying(lane)
     lane.kill()
@@ -311,7 +312,7 @@ def test_what_the_extender_counts_as_taken_is_asked_again_and_an_error_if_never_
 
     monkeypatch.setattr(Lane, "holds_nothing", True)
     monkeypatch.setattr(Lane, "taken", taken)
-    with Switchboard() as board:
+    with ProxyLoop() as board:
         lane = Lane(Path(), board)
         lane.wait_until_quiet(5)
         assert [each.taken for each in lane.record.of(Promised)] == [{}]

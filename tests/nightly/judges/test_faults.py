@@ -8,7 +8,7 @@ from extender.kube.reflector import Watch, WatchLimits
 from tests.cluster.faults import (
     Call,
     Fault,
-    Point,
+    FaultPoint,
     Script,
     faults_of,
     hook_site,
@@ -27,8 +27,8 @@ LEASES = "/apis/coordination.k8s.io/v1/namespaces/gang-system/leases"
         ("POST", "/api/v1/namespaces/a/pods/b/binding", {}, "bind"),
         ("POST", "/api/v1/namespaces/a/pods/b/eviction", {}, "eviction"),
         ("PATCH", "/api/v1/namespaces/a/pods/b/status", {}, "pod-status"),
-        ("GET", "/api/v1/namespaces/a/pods/b", {}, "look-pods"),
-        ("GET", "/api/v1/nodes", {"fieldSelector": "metadata.name=x"}, "look-nodes"),
+        ("GET", "/api/v1/namespaces/a/pods/b", {}, "get-pods"),
+        ("GET", "/api/v1/nodes", {"fieldSelector": "metadata.name=x"}, "get-nodes"),
         ("PATCH", f"{GROUPS}/namespaces/a/podgroups/b/status", {}, "podgroup-status"),
         ("PATCH", f"{GROUPS}/namespaces/a/podgroups/b", {}, "podgroup-patch"),
         ("GET", f"{GROUPS}/namespaces/a/podgroups/b", {}, "look-podgroups"),
@@ -41,7 +41,7 @@ LEASES = "/apis/coordination.k8s.io/v1/namespaces/gang-system/leases"
         ("GET", f"{LEASES}/gang-extender", {}, "lease-read"),
         ("PATCH", f"{LEASES}/gang-extender", {}, "lease-write"),
         ("POST", LEASES, {}, "lease-write"),
-        ("GET", "/readyz", {}, "pulse"),
+        ("GET", "/readyz", {}, "health-probe"),
         ("DELETE", "/api/v1/namespaces/a/pods/b", {}, "delete-pods"),
     ],
 )
@@ -58,15 +58,15 @@ def test_hooks_and_pods_are_named_by_their_paths() -> None:
 
 def test_each_site_has_the_faults_that_can_happen_to_it() -> None:
     assert Fault.CONFLICT in faults_of("bind")
-    assert Fault.SWAPPED not in faults_of("bind")
-    assert Fault.SWAPPED in faults_of("heard-pods")
+    assert Fault.REORDERED not in faults_of("bind")
+    assert Fault.REORDERED in faults_of("event-pods")
     assert Fault.MISSING not in faults_of("hook-bind")
-    assert all(Fault.KILL_BEFORE in faults_of(each) for each in ("bind", "heard-pods", "hook-bind"))
-    assert not any(Fault.REFUSED in faults_of(each) for each in ("bind", "heard-pods", "hook-bind"))
+    assert all(Fault.KILL_BEFORE in faults_of(each) for each in ("bind", "event-pods", "hook-bind"))
+    assert not any(Fault.REFUSED in faults_of(each) for each in ("bind", "event-pods", "hook-bind"))
 
 
 def test_a_script_counts_each_site_by_itself_and_remembers_what_it_did() -> None:
-    point = Point("bind", 2, Fault.LOST)
+    point = FaultPoint("bind", 2, Fault.LOST)
     script = Script([point])
 
     assert [script.take(each) for each in ("bind", "event", "bind", "bind")] == [
@@ -75,22 +75,22 @@ def test_a_script_counts_each_site_by_itself_and_remembers_what_it_did() -> None
         (2, Fault.LOST),
         (3, None),
     ]
-    script.note(Call("bind", 1, "", 0.0, 0.0, 201))
-    assert script.met == [point]
+    script.record(Call("bind", 1, "", 0.0, 0.0, 201))
+    assert script.reached == [point]
     assert script.counts() == {"bind": 3, "event": 1}
     assert str(point) == "bind#2 answer-lost"
 
 
 def test_a_standing_fault_concerns_one_pod_until_it_is_ended() -> None:
-    script = Script([Point("bind", 1, Fault.AWAY)])
-    script.stand("bind", "train-2", Fault.REFUSED)
+    script = Script([FaultPoint("bind", 1, Fault.UNAVAILABLE)])
+    script.set_standing("bind", "train-2", Fault.REFUSED)
 
-    assert script.take("bind", "train-2") == (1, Fault.AWAY)
+    assert script.take("bind", "train-2") == (1, Fault.UNAVAILABLE)
     assert script.take("bind", "train-2") == (2, Fault.REFUSED)
     assert script.take("bind", "train-1") == (3, None)
-    script.stand("bind", "train-2", None)
+    script.set_standing("bind", "train-2", None)
     assert script.take("bind", "train-2") == (4, None)
-    assert script.met == [Point("bind", 1, Fault.AWAY)]
+    assert script.reached == [FaultPoint("bind", 1, Fault.UNAVAILABLE)]
 
 
 def test_a_silent_watch_is_given_up_sooner_where_ears_are_quick(

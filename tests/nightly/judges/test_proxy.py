@@ -11,9 +11,9 @@ from contextlib import closing, contextmanager
 
 import pytest
 
-from tests.cluster.faults import Fault, Point, Script, site_of
-from tests.cluster.framing import Hangup, Request, frame, read_request
-from tests.cluster.proxy import Proxy, Switchboard
+from tests.cluster.faults import Fault, FaultPoint, Script, site_of
+from tests.cluster.framing import ConnectionClosed, Request, frame, read_request
+from tests.cluster.proxy import Proxy, ProxyLoop
 
 BOUND = b"HTTP/1.1 201 Created\r\ncontent-length: 2\r\n\r\n{}"
 WATCH = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n"
@@ -50,14 +50,14 @@ class Behind:
                 else:
                     writer.write(BOUND)
                 await writer.drain()
-        except Hangup:
+        except ConnectionClosed:
             pass
         finally:
             writer.close()
 
 
 @contextmanager
-def between(behind: Behind, *points: Point, **options: object) -> Iterator[Proxy]:
+def between(behind: Behind, *points: FaultPoint, **options: object) -> Iterator[Proxy]:
     async def listen() -> asyncio.Server:
         return await asyncio.start_server(behind.serve, "127.0.0.1", 0)
 
@@ -68,7 +68,7 @@ def between(behind: Behind, *points: Point, **options: object) -> Iterator[Proxy
     def naming(request: Request) -> tuple[str, str]:
         return site_of(request.method, request.path, request.query), ""
 
-    with Switchboard() as board:
+    with ProxyLoop() as board:
         server = board.run(listen())
         port = int(server.sockets[0].getsockname()[1])
         proxy = Proxy(naming, lambda: port, slow_s=0.2, **options)  # type: ignore[arg-type]
@@ -96,8 +96,8 @@ def call(proxy: Proxy, request: bytes = POST, *, enough: bytes = b"{}", wait_s: 
         return said
 
 
-def bind(fault: Fault) -> Point:
-    return Point("bind", 1, fault)
+def bind(fault: Fault) -> FaultPoint:
+    return FaultPoint("bind", 1, fault)
 
 
 def test_what_no_script_names_passes_unchanged() -> None:
@@ -114,11 +114,11 @@ def test_what_no_script_names_passes_unchanged() -> None:
 
 def test_requests_sent_back_to_back_are_answered_in_order_and_only_the_named_one_fails() -> None:
     behind = Behind()
-    with between(behind, Point("bind", 2, Fault.CONFLICT)) as proxy:
+    with between(behind, FaultPoint("bind", 2, Fault.CONFLICT)) as proxy:
         said = call(proxy, POST * 3, enough=b"}HTTP/1.1 201 Created\r\ncontent-length: 2\r\n\r\n{}")
     assert [part[:3] for part in said.split(b"HTTP/1.1 ")[1:]] == [b"201", b"409", b"201"]
     assert len(behind.heard) == 2
-    assert [str(each) for each in proxy.script.met] == ["bind#2 409"]
+    assert [str(each) for each in proxy.script.reached] == ["bind#2 409"]
 
 
 def test_a_chunked_request_passes_whole() -> None:
@@ -129,13 +129,15 @@ def test_a_chunked_request_passes_whole() -> None:
         assert call(proxy, request.encode()) == BOUND
 
 
-@pytest.mark.parametrize("fault", [Fault.LOADED, Fault.MISSING, Fault.BROKEN, Fault.AWAY])
+@pytest.mark.parametrize(
+    "fault", [Fault.TOO_MANY, Fault.MISSING, Fault.INTERNAL, Fault.UNAVAILABLE]
+)
 def test_a_refusal_is_the_proxys_own_and_nothing_is_sent_on(fault: Fault) -> None:
     behind = Behind()
     with between(behind, bind(fault)) as proxy:
         said = call(proxy, enough=b'"code": ' + fault.value.encode())
     assert said.startswith(b"HTTP/1.1 " + fault.value.encode())
-    assert (b"retry-after: 1" in said) is (fault is Fault.LOADED)
+    assert (b"retry-after: 1" in said) is (fault is Fault.TOO_MANY)
     assert behind.heard == []
 
 
@@ -148,7 +150,7 @@ def test_a_timeout_sends_nothing_on_and_says_nothing() -> None:
 
 def test_a_reset_sends_nothing_on_and_a_lost_answer_comes_after_the_deed() -> None:
     behind = Behind()
-    with between(behind, bind(Fault.RESET), Point("bind", 2, Fault.LOST)) as proxy:
+    with between(behind, bind(Fault.RESET), FaultPoint("bind", 2, Fault.LOST)) as proxy:
         assert call(proxy) == b"<reset>"
         assert behind.heard == []
         assert call(proxy) == b"<reset>"
@@ -202,8 +204,8 @@ def names(said: bytes) -> str:
     ("fault", "told"),
     [
         (None, "abc"),
-        (Fault.TWICE, "abbc"),
-        (Fault.SWAPPED, "acb"),
+        (Fault.DUPLICATED, "abbc"),
+        (Fault.REORDERED, "acb"),
         (Fault.SILENT, "a"),
         (Fault.CUT, "a"),
         (Fault.KILL_BEFORE, "a"),
@@ -211,22 +213,22 @@ def names(said: bytes) -> str:
     ],
 )
 def test_what_a_watch_tells_is_spoilt_event_by_event(fault: Fault | None, told: str) -> None:
-    points = [Point("heard-pods", 2, fault)] if fault else []
+    points = [FaultPoint("event-pods", 2, fault)] if fault else []
     with between(Behind(), *points) as proxy:
         said = call(proxy, ASK, enough=b"never", wait_s=0.4)
     assert names(said) == told
-    ends = {None: b"<silence>", Fault.SILENT: b"<silence>", Fault.TWICE: b"<silence>"}
-    assert said.endswith(ends.get(fault, b"<silence>" if fault is Fault.SWAPPED else b"<end>"))
+    ends = {None: b"<silence>", Fault.SILENT: b"<silence>", Fault.DUPLICATED: b"<silence>"}
+    assert said.endswith(ends.get(fault, b"<silence>" if fault is Fault.REORDERED else b"<end>"))
 
 
 def test_no_object_of_a_list_comes_after_the_end_of_the_list() -> None:
     behind = Behind()
     marks = b'{"metadata":{"name":"end","annotations":{"k8s.io/initial-events-end":"true"}}}'
     behind.told.insert(2, b'{"type":"BOOKMARK","object":' + marks + b"}")
-    with between(behind, Point("heard-pods", 2, Fault.SWAPPED)) as proxy:
+    with between(behind, FaultPoint("event-pods", 2, Fault.REORDERED)) as proxy:
         assert names(call(proxy, ASK, enough=b'"c"', wait_s=3)) == "abec"
 
 
 def test_an_event_that_waits_for_a_next_one_does_not_wait_for_ever() -> None:
-    with between(Behind(), Point("heard-pods", 3, Fault.SWAPPED)) as proxy:
+    with between(Behind(), FaultPoint("event-pods", 3, Fault.REORDERED)) as proxy:
         assert names(call(proxy, ASK, enough=b'"c"', wait_s=3)) == "abc"

@@ -27,7 +27,7 @@ def one_of_each() -> list[seen.Moment]:
         seen.Asked(at=7, call=1, hook="bind", to="a", uid="u", node="n1"),
         seen.Answered(at=8, call=1, error="no"),
         seen.CutOff(at=8, call=2, by_caller=True),
-        seen.BindingAnswered(at=8, uid="u", node="n1", status=201, told=False),
+        seen.BindingAnswered(at=8, uid="u", node="n1", status=201, delivered=False),
         seen.Away(at=9, who=seen.API_SERVER),
         seen.Back(at=10, who=seen.API_SERVER),
         seen.Killed(at=11, who="a"),

@@ -18,8 +18,8 @@ from typing import Any
 import pytest
 
 from tests import objects
-from tests.cluster.calm import Calm, Patience
 from tests.cluster.extender_process import Extender
+from tests.cluster.steal_time import RetryTime, StealMonitor
 from tests.nightly.cluster import siege
 from tests.nightly.cluster.besiegers import Attack, OnPort, Stage, on_ports
 from tests.nightly.cluster.garrison import Garrison, memory_limit_mb
@@ -182,7 +182,7 @@ def test_a_minute_that_the_host_disturbed_is_compared_with_quiet_ones_that_it_di
 class Laid(Siege):
     """Minutes that are written down beforehand."""
 
-    def __init__(self, minutes: Sequence[Minute], patience: Patience) -> None:
+    def __init__(self, minutes: Sequence[Minute], patience: RetryTime) -> None:
         self._patience = patience
         self._written = iter(minutes)
 
@@ -198,19 +198,19 @@ def test_with_patience_a_slow_minute_in_which_the_host_took_much_is_no_try(
     slow = replace(GOOD, gangs=Started([0.5] * 100, 100))
     disturbed = replace(slow, stolen=0.3)
     minutes = [replace(GOOD, attack=QUIET.name)]
-    laid = Laid([disturbed] * 3 + [slow] * 4, Patience(patience_s))
+    laid = Laid([disturbed] * 3 + [slow] * 4, RetryTime(patience_s))
 
     tried = [each for each in laid.tried(Attack(), 60, minutes) if not each.is_quiet]
 
     assert len(tried) == tries
 
 
-def a_minute() -> Calm:
+def a_minute() -> StealMonitor:
     """A second has a hundred moments of two processors; from 20 to 30 the host takes a tenth."""
     clock = [0.0]
-    calm = Calm(lambda: (_taken_until(clock[0]), int(200 * clock[0])), lambda: clock[0])
+    calm = StealMonitor(lambda: (_taken_until(clock[0]), int(200 * clock[0])), lambda: clock[0])
     while clock[0] < 60:
-        calm.look()
+        calm.sample()
         clock[0] += 0.5
     return calm
 
@@ -219,15 +219,15 @@ def test_a_gang_is_timed_if_the_host_took_little_when_it_came_however_long_it_to
     calm = a_minute()
     gangs = Started([0.1, 40.0, 0.1, 0.1, 0.1], 5, 4, [10.0, 12.0, 18.5, 25.0, 33.0])
 
-    assert gangs.those(calm.was).seconds == [0.1, 40.0, 0.1]
-    assert gangs.those(calm.was).came_at == [10.0, 12.0, 33.0]
+    assert gangs.those(calm.was_calm).seconds == [0.1, 40.0, 0.1]
+    assert gangs.those(calm.was_calm).came_at == [10.0, 12.0, 33.0]
 
 
 def test_time_that_the_host_took_is_not_ours() -> None:
     calm = a_minute()
 
-    assert calm.ours_s(5, 15) == pytest.approx(10.0)
-    assert calm.ours_s(20, 30) == pytest.approx(9.0)
+    assert calm.without_steal_s(5, 15) == pytest.approx(10.0)
+    assert calm.without_steal_s(20, 30) == pytest.approx(9.0)
 
 
 def _taken_until(at: float) -> int:

@@ -36,9 +36,9 @@ def test_a_hook_that_was_answered_is_asked_and_answered_under_one_number() -> No
     witness = HookWitness(record)
     bind = request("POST", "/bind", CALL)
 
-    first, second = witness.sent(bind), witness.sent(bind)
-    witness.answered(first, bind, answer(200, {"Error": "no room"}), told=True)
-    witness.cut_off(second, by_caller=True)
+    first, second = witness.request_sent(bind), witness.request_sent(bind)
+    witness.response_received(first, bind, answer(200, {"Error": "no room"}), delivered=True)
+    witness.connection_lost(second, by_caller=True)
 
     assert record.of(Asked) == [
         Asked(at=7.0, call=each, hook="bind", to="gang-extender", uid="u1", node="n1")
@@ -54,7 +54,9 @@ def test_only_bindings_are_noted_at_the_api_server_with_whether_we_were_told() -
     bind = request("POST", "/api/v1/namespaces/a/pods/train-0/binding", BINDING)
     look = request("GET", "/api/v1/namespaces/a/pods/train-0", {})
 
-    witness.answered(witness.sent(look), look, answer(200, {}), told=True)
-    witness.answered(witness.sent(bind), bind, answer(201, {}), told=False)
+    witness.response_received(witness.request_sent(look), look, answer(200, {}), delivered=True)
+    witness.response_received(witness.request_sent(bind), bind, answer(201, {}), delivered=False)
 
-    assert list(record) == [BindingAnswered(at=7.0, uid="u1", node="n1", status=201, told=False)]
+    assert list(record) == [
+        BindingAnswered(at=7.0, uid="u1", node="n1", status=201, delivered=False)
+    ]

@@ -7,14 +7,13 @@ from dataclasses import replace
 import pytest
 
 from extender.doctor import rbac
-from extender.doctor.rbac import Permission
-from tests.cluster.rights import (
-    ASKS_WHO,
+from tests.cluster.permissions import (
     BEHIND_A_SERVICE,
     BESIDE_A_SCHEDULER,
     EVERYWHERE,
+    TOKEN_REVIEWS,
     WHOLE_PODGROUPS,
-    Right,
+    Permission,
 )
 
 from .cases import INSTALLED, kind
@@ -29,10 +28,11 @@ ASKING = {
 }
 
 
-def as_needed(right: Right) -> list[Permission]:
-    names = right.names or ("",)
+def as_checked(granted: Permission) -> list[rbac.Permission]:
+    names = granted.names or ("",)
     return [
-        Permission(right.group, right.resource, right.verb, right.namespace, name) for name in names
+        rbac.Permission(granted.group, granted.resource, granted.verb, granted.namespace, name)
+        for name in names
     ]
 
 
@@ -41,16 +41,18 @@ def as_needed(right: Right) -> list[Permission]:
     [
         (EVERYWHERE, rbac.EVERYWHERE),
         (WHOLE_PODGROUPS, rbac.WHOLE_PODGROUPS),
-        (ASKS_WHO, rbac.TOKEN_REVIEW),
+        (TOKEN_REVIEWS, rbac.TOKEN_REVIEW),
         (BEHIND_A_SERVICE, rbac.of_own_lease(HOME)),
         (BESIDE_A_SCHEDULER, rbac.of_schedulers_lease(HOME, "gang-scheduler")),
     ],
     ids=["everywhere", "whole podgroups", "token reviews", "own lease", "lease of the scheduler"],
 )
 def test_the_needed_permissions_are_those_granted(
-    granted: tuple[Right, ...], needed: tuple[Permission, ...]
+    granted: tuple[Permission, ...], needed: tuple[rbac.Permission, ...]
 ) -> None:
-    assert sorted(needed) == sorted(each for right in granted for each in as_needed(right))
+    assert sorted(needed) == sorted(
+        each for permission in granted for each in as_checked(permission)
+    )
 
 
 def test_the_role_reads_no_secrets_and_never_writes_objects_of_users() -> None:

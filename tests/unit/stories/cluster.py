@@ -41,14 +41,14 @@ class StoryCluster(Protocol):
     def remove(self, kind: str, name: str) -> None:
         """Delete an object at once; it may be gone already."""
 
-    def hear(self) -> None:
+    def wait_until_known(self) -> None:
         """Wait until the extender knows all nodes and queues as they are."""
 
-    def look(self) -> Observation:
+    def observe(self) -> Observation:
         """Return the present state."""
 
-    def settle(self, is_as_told: Callable[[Observation], bool]) -> Observation:
+    def settle(self, is_expected: Callable[[Observation], bool]) -> Observation:
         """Wait until the cluster has settled, and return its state.
 
-        A real cluster counts as settled when *is_as_told* is true, or after a long timeout.
+        A real cluster counts as settled when *is_expected* is true, or after a long timeout.
         """

@@ -67,11 +67,11 @@ class EmbeddedCluster:
         elif uid in api.pods:  # an evicted pod is gone already
             api.delete_pod(uid)
 
-    def hear(self) -> None:
+    def wait_until_known(self) -> None:
         """Wait for a plan: watches do not lag here, but limits of queues come from the plan."""
         self.world.run(self.world.time.monotonic() + HEARS_S)
 
-    def look(self) -> Observation:
+    def observe(self) -> Observation:
         start = f"{self.namespace}/"
         return Observation(
             pods={seen.pod.name: seen.pod.node for seen in self.world.api.pods.values()},
@@ -86,10 +86,10 @@ class EmbeddedCluster:
             ),
         )
 
-    def settle(self, is_as_told: Callable[[Observation], bool]) -> Observation:
+    def settle(self, is_expected: Callable[[Observation], bool]) -> Observation:
         """Let a fixed time pass."""
         self.world.run(self.world.time.monotonic() + SETTLES_S)
-        return self.look()
+        return self.observe()
 
     def _planned(self, snapshot: Snapshot, plan: Plan) -> None:
         self._plan = plan

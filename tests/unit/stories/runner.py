@@ -63,22 +63,22 @@ class _StoryRun:
         is_heard = True
         for verb, facts in step.do:
             if verb not in OF_THE_CLUSTER and not is_heard:
-                self._cluster.hear()
+                self._cluster.wait_until_known()
             is_heard = verb not in OF_THE_CLUSTER
             self._do[verb](facts)
         if not is_heard:
-            self._cluster.hear()
-        look = self._cluster.settle(lambda look: self._named(look)[0] == step.then)
-        named, self._names = self._named(look)
+            self._cluster.wait_until_known()
+        observation = self._cluster.settle(lambda seen: self._named(seen)[0] == step.then)
+        named, self._names = self._named(observation)
         for name in self._workloads:
-            self._past[name] = (*self._past.get(name, ()), self._end(name, look))
+            self._past[name] = (*self._past.get(name, ()), self._end(name, observation))
         return named
 
     # ── outcomes ────────────────────────────────────────────────────────────────
 
-    def _named(self, look: Observation) -> tuple[Outcome, dict[str, str]]:
+    def _named(self, observation: Observation) -> tuple[Outcome, dict[str, str]]:
         """Return the outcomes by names of the story, and the name on the cluster of each."""
-        ends = {name: self._end(name, look) for name in self._workloads}
+        ends = {name: self._end(name, observation) for name in self._workloads}
         names = {name: name for name in self._workloads}
         for alike in self._story.alike:
             there = [name for name in alike if name in self._workloads]
@@ -87,15 +87,17 @@ class _StoryRun:
             names.update(zip(there, there_now, strict=True))
         return {name: ends[actual] for name, actual in names.items()}, names
 
-    def _end(self, name: str, look: Observation) -> str:
+    def _end(self, name: str, observation: Observation) -> str:
         workload = self._workloads[name]
-        pods = {pod: node for pod, node in look.pods.items() if pod.rpartition("-")[0] == name}
+        pods = {
+            pod: node for pod, node in observation.pods.items() if pod.rpartition("-")[0] == name
+        }
         waiting = [pod for pod, node in pods.items() if not node]
         if not pods:
             return "gone"
         key = f"pod:{min(waiting)}" if workload.is_plain and waiting else name
-        kept = ", capacity is reserved" if name in look.kept else ""
-        reason = look.reasons.get(key, "(no verdict)")
+        kept = ", capacity is reserved" if name in observation.kept else ""
+        reason = observation.reasons.get(key, "(no verdict)")
         scheduled = len(pods) - len(waiting)
         if not scheduled:
             return f"waits {reason}{kept}"
@@ -191,7 +193,7 @@ class _StoryRun:
     def _lose(self, name: str) -> None:
         """Delete a node, and its pods as the controllers of Kubernetes do."""
         node = self._marked(name)
-        on_it = [pod for pod, place in self._cluster.look().pods.items() if place == node]
+        on_it = [pod for pod, place in self._cluster.observe().pods.items() if place == node]
         self._cluster.remove("Node", node)
         for pod in on_it:
             self._cluster.remove("Pod", pod)

@@ -16,7 +16,7 @@ from pathlib import Path
 from tests import objects
 from tests.cluster.control_plane import ControlPlane
 from tests.cluster.observer import bound
-from tests.cluster.telling import wait_until_refused
+from tests.cluster.reported import wait_until_refused
 from tests.cluster.waiting import wait_for
 
 HERE = Path(__file__).parent

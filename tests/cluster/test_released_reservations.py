@@ -1,7 +1,6 @@
-"""Tickets that are good no more, on the real kube-scheduler: whoever holds one does not start.
+"""Reservations are released if their queue changes, so that their gang does not start.
 
-They are given while kube-scheduler is away, and an administrator or their own tenant has changed
-the queue by the time it comes.
+A gang gets them while kube-scheduler is stopped; the queue is changed before it runs again.
 """
 
 from __future__ import annotations
@@ -13,12 +12,12 @@ import pytest
 
 from tests import objects
 
-from . import telling
+from . import reported
 from .api import Api, Object
 from .control_plane import ControlPlane
 from .extender_process import Extender
-from .stage import OURS, SCHEDULER, GangScheduler, Pool, gang
-from .telling import wait_until_refused
+from .reported import wait_until_refused
+from .train_gang import OURS, SCHEDULER, GangScheduler, Pool, gang
 from .waiting import wait_for
 
 Nodes = Callable[..., Pool]
@@ -40,25 +39,25 @@ def extender(pair: GangScheduler) -> Extender:
 
 @pytest.fixture
 def queue(extender: Extender, namespace: str, create: Create) -> str:
-    """A queue, in which the gang `train` will have its tickets."""
+    """The queue in which the gang `train` gets its reservations."""
     name = f"q-{namespace}"
     create(objects.queue(name, capability={"cpu": "2"}))
-    telling.wait_until_queue_is_known(extender, name)
+    reported.wait_until_queue_is_known(extender, name)
     return name
 
 
 @pytest.fixture
 def closed(api: Api, extender: Extender, namespace: str, create: Create) -> str:
-    """Another queue, in which nobody may start."""
+    """A closed queue."""
     name = f"closed-{namespace}"
     create(objects.queue(name))
-    telling.wait_until_queue_is_known(extender, name)
+    reported.wait_until_queue_is_known(extender, name)
     set_state(api, name, "Closed")
     return name
 
 
 @pytest.fixture
-def ticketed(
+def reserved(
     plane: ControlPlane,
     api: Api,
     pair: GangScheduler,
@@ -67,12 +66,12 @@ def ticketed(
     queue: str,
     closed: str,
 ) -> Iterator[None]:
-    """Tickets for the gang `train`, given while kube-scheduler is away."""
+    """Reservations for the gang `train`, while kube-scheduler is stopped."""
     pool = nodes(2)
-    # Who was never heard has no tickets.
+    # A scheduler that has never called gets no reservations.
     with plane.binds(namespace) as binds:
         api.create(
-            objects.pod("heard", namespace, scheduler=SCHEDULER, node_selector=pool.selector)
+            objects.pod("first", namespace, scheduler=SCHEDULER, node_selector=pool.selector)
         )
         binds.wait_for(1, 20)
     pair.scheduler.terminate()
@@ -86,55 +85,55 @@ def ticketed(
 
 
 def wait_for_verdict(pair: GangScheduler, namespace: str, verdict: str) -> None:
-    def said() -> str:
-        return str(telling.over_http(pair.extender, namespace, "train")["verdict"])
+    def current() -> str:
+        return str(reported.explanation(pair.extender, namespace, "train")["verdict"])
 
-    wait_for(lambda: said() == verdict, 10, f"the gang is {verdict}", seeing=said)
+    wait_for(lambda: current() == verdict, 10, f"the gang is {verdict}", seeing=current)
 
 
 def set_state(api: Api, name: str, state: str) -> None:
     api.patch(objects.QUEUES, name, {"status": {"state": state}}, subresource="status")
 
 
-def assert_starts_only_when_mended(
-    plane: ControlPlane, pair: GangScheduler, namespace: str, words: str, mend: Callable[[], Any]
+def assert_starts_only_after(
+    plane: ControlPlane, pair: GangScheduler, namespace: str, words: str, fix: Callable[[], Any]
 ) -> None:
-    """Let kube-scheduler come, be refused with *words*, and start the gang after *mend*."""
-    wait_for_verdict(pair, namespace, "waiting")  # which takes a plan
+    """Assert that kube-scheduler is refused with *words*, and starts the gang after *fix*."""
+    wait_for_verdict(pair, namespace, "waiting")  # in a new plan
     with plane.binds(namespace) as binds:
         pair.scheduler.start()
         for name in ("train-0", "train-1"):
             wait_until_refused(plane.api, namespace, name, words)
         assert binds.binds == []
-        mend()
+        fix()
         binds.wait_for(2, 30)
 
 
-@pytest.mark.usefixtures("ticketed")
-def test_nobody_starts_with_a_ticket_of_a_queue_that_was_closed_since(
+@pytest.mark.usefixtures("reserved")
+def test_reservation_in_a_queue_that_was_closed_is_released(
     plane: ControlPlane, api: Api, pair: GangScheduler, namespace: str, queue: str
 ) -> None:
     set_state(api, queue, "Closed")
 
-    assert_starts_only_when_mended(
+    assert_starts_only_after(
         plane, pair, namespace, "is not open", lambda: set_state(api, queue, "Open")
     )
 
 
-@pytest.mark.usefixtures("ticketed")
-def test_nobody_starts_with_a_ticket_of_a_queue_whose_ceiling_was_lowered_since(
+@pytest.mark.usefixtures("reserved")
+def test_reservation_above_a_lowered_capability_is_released(
     plane: ControlPlane, api: Api, pair: GangScheduler, namespace: str, queue: str
 ) -> None:
-    def set_ceiling(cpu: str) -> None:
+    def set_capability(cpu: str) -> None:
         api.patch(objects.QUEUES, queue, {"spec": {"capability": {"cpu": cpu}}})
 
-    set_ceiling("1")
+    set_capability("1")
 
-    assert_starts_only_when_mended(plane, pair, namespace, "capability", lambda: set_ceiling("2"))
+    assert_starts_only_after(plane, pair, namespace, "capability", lambda: set_capability("2"))
 
 
-@pytest.mark.usefixtures("ticketed")
-def test_nobody_takes_the_ticket_of_one_queue_along_to_another(
+@pytest.mark.usefixtures("reserved")
+def test_reservation_is_released_if_the_gang_moves_to_another_queue(
     plane: ControlPlane, api: Api, pair: GangScheduler, namespace: str, queue: str, closed: str
 ) -> None:
     def move(name: str) -> None:
@@ -142,4 +141,4 @@ def test_nobody_takes_the_ticket_of_one_queue_along_to_another(
 
     move(closed)
 
-    assert_starts_only_when_mended(plane, pair, namespace, "is not open", lambda: move(queue))
+    assert_starts_only_after(plane, pair, namespace, "is not open", lambda: move(queue))

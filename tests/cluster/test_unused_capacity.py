@@ -1,4 +1,4 @@
-"""No idle room on the real control plane: what one queue cannot use, another does, within 5 s."""
+"""Queues use the capacity that other queues cannot use."""
 
 from __future__ import annotations
 
@@ -6,20 +6,20 @@ from collections.abc import Callable
 
 from tests import objects
 
-from . import telling
+from . import reported
 from .api import Api, Object
 from .control_plane import ControlPlane
-from .stage import GangScheduler, Pool, gang
+from .train_gang import GangScheduler, Pool, gang
 from .waiting import wait_for
 
 Nodes = Callable[..., Pool]
 Create = Callable[..., list[Object]]
 
-#: After the last change everything that can start has started within this.
+#: Timeout for starts after the last change.
 SOON_S = 10
 
 
-def test_a_backlog_uses_the_part_of_a_queue_whose_gang_can_never_start(
+def test_backlog_uses_the_share_of_a_queue_whose_gang_can_never_start(
     plane: ControlPlane,
     api: Api,
     gang_scheduler: GangScheduler,
@@ -30,13 +30,13 @@ def test_a_backlog_uses_the_part_of_a_queue_whose_gang_can_never_start(
     pool = nodes(2, cpu="4")
     stuck, busy = f"stuck-{namespace}", f"busy-{namespace}"
     create(objects.queue(stuck), objects.queue(busy))
-    telling.wait_until_queue_is_known(gang_scheduler.extender, stuck)
-    telling.wait_until_queue_is_known(gang_scheduler.extender, busy)
+    reported.wait_until_queue_is_known(gang_scheduler.extender, stuck)
+    reported.wait_until_queue_is_known(gang_scheduler.extender, busy)
     with plane.binds(namespace) as binds:
         gang(api, "before", namespace, 8, pool, queue=busy)
         binds.wait_for(8, 20, prefix="before")
         gang(api, "huge", namespace, 9, pool, queue=stuck)
-        telling.wait_until_waiting(gang_scheduler.extender, namespace, "huge", "ExceedsCluster")
+        reported.wait_until_waiting(gang_scheduler.extender, namespace, "huge", "ExceedsCluster")
         for number in range(8):
             gang(api, f"small{number}", namespace, 1, pool, queue=busy)
         wait_until_all_wait(gang_scheduler, namespace, 8)
@@ -48,7 +48,7 @@ def test_a_backlog_uses_the_part_of_a_queue_whose_gang_can_never_start(
     assert binds.of("huge") == []
 
 
-def test_gangs_that_arrive_one_by_one_borrow_what_a_waiting_gang_cannot_use(
+def test_arriving_gangs_borrow_what_a_waiting_gang_cannot_use(
     plane: ControlPlane,
     api: Api,
     gang_scheduler: GangScheduler,
@@ -56,12 +56,12 @@ def test_gangs_that_arrive_one_by_one_borrow_what_a_waiting_gang_cannot_use(
     nodes: Nodes,
     create: Create,
 ) -> None:
-    """A gang of the other queue is due half, but no node is empty enough for it."""
+    """The other queue deserves half, but no node has enough free capacity for its gang."""
     pool = nodes(2, cpu="4")
     pinned, left, right = (f"{name}-{namespace}" for name in ("pinned", "left", "right"))
     create(objects.queue(pinned, reclaimable=False), objects.queue(left), objects.queue(right))
     for queue in (pinned, left, right):
-        telling.wait_until_queue_is_known(gang_scheduler.extender, queue)
+        reported.wait_until_queue_is_known(gang_scheduler.extender, queue)
     with plane.binds(namespace) as binds:
         for number, node in enumerate(pool.names):
             only = {"nodeSelector": {"kubernetes.io/hostname": node}}
@@ -69,7 +69,7 @@ def test_gangs_that_arrive_one_by_one_borrow_what_a_waiting_gang_cannot_use(
             api.create(objects.pod(f"pin{number}-0", namespace, gang=f"pin{number}", **only))
         binds.wait_for(2, 20, prefix="pin")
         gang(api, "whole", namespace, 1, pool, queue=left, cpu="4")
-        telling.wait_until_waiting(
+        reported.wait_until_waiting(
             gang_scheduler.extender, namespace, "whole", "InsufficientCapacity"
         )
 
@@ -80,7 +80,7 @@ def test_gangs_that_arrive_one_by_one_borrow_what_a_waiting_gang_cannot_use(
     assert binds.of("whole") == []
 
 
-def test_what_was_lent_goes_back_to_the_queue_it_is_due_to(
+def test_borrowed_capacity_is_reclaimed_by_the_queue_that_deserves_it(
     plane: ControlPlane,
     api: Api,
     gang_scheduler: GangScheduler,
@@ -91,11 +91,11 @@ def test_what_was_lent_goes_back_to_the_queue_it_is_due_to(
     pool = nodes(2, cpu="4")
     stuck, busy = f"stuck-{namespace}", f"busy-{namespace}"
     create(objects.queue(stuck), objects.queue(busy))
-    telling.wait_until_queue_is_known(gang_scheduler.extender, stuck)
-    telling.wait_until_queue_is_known(gang_scheduler.extender, busy)
+    reported.wait_until_queue_is_known(gang_scheduler.extender, stuck)
+    reported.wait_until_queue_is_known(gang_scheduler.extender, busy)
     with plane.binds(namespace) as binds:
         gang(api, "huge", namespace, 9, pool, queue=stuck)
-        telling.wait_until_waiting(gang_scheduler.extender, namespace, "huge", "ExceedsCluster")
+        reported.wait_until_waiting(gang_scheduler.extender, namespace, "huge", "ExceedsCluster")
         for number in range(8):
             gang(api, f"small{number}", namespace, 1, pool, queue=busy)
         binds.wait_for(8, SOON_S, prefix="small")
@@ -103,20 +103,20 @@ def test_what_was_lent_goes_back_to_the_queue_it_is_due_to(
         gang(api, "due", namespace, 4, pool, queue=stuck)
         binds.wait_for(4, 2 * SOON_S, prefix="due")
 
-    running = [pod for pod in api.list("pods", namespace) if is_small_and_stays(pod)]
+    running = [pod for pod in api.list("pods", namespace) if is_running_small(pod)]
     assert len(running) == 4
 
 
-def is_small_and_stays(pod: Object) -> bool:
+def is_running_small(pod: Object) -> bool:
     about = pod["metadata"]
     return about["name"].startswith("small") and "deletionTimestamp" not in about
 
 
 def wait_until_all_wait(pair: GangScheduler, namespace: str, count: int) -> None:
-    """Wait until every small gang has been planned for, and waits."""
+    """Wait until a plan has the verdict waiting for every small gang."""
 
     def waiting() -> int:
-        gangs = [telling.over_http(pair.extender, namespace, f"small{n}") for n in range(count)]
+        gangs = [reported.explanation(pair.extender, namespace, f"small{n}") for n in range(count)]
         return sum(gang.get("verdict") == "waiting" for gang in gangs)
 
     wait_for(lambda: waiting() == count, 20, "all small gangs wait", seeing=waiting)

@@ -1,8 +1,7 @@
-"""The same stories on the real control plane and the embedded cluster: who starts, who waits, why.
+"""Runs the same stories on the real control plane and the embedded cluster.
 
-What is compared after each step of a story is in `tests/unit/stories`. Nothing is compared that
-hangs
-on time, on the node that was chosen, or on which of several gangs that are alike was first.
+After each step, what started and the reasons of what waits must be equal (`tests/unit/stories`).
+Times, chosen nodes and the order of equal gangs are not compared.
 """
 
 from __future__ import annotations
@@ -21,55 +20,57 @@ from tests.unit.stories.runner import run_story
 from tests.unit.stories.story import Outcome, Story, stories
 
 from .control_plane import ControlPlane
-from .stage import GangScheduler, running_pair
-from .story_stage import PlaneStage
+from .story_cluster import RealCluster
+from .train_gang import GangScheduler, running_pair
 
 STORIES = {story.name: story for story in stories()}
 
 
 @dataclass(frozen=True, slots=True)
-class Theatre:
-    """A pair, and the policy file that it reads before every plan."""
+class StoryPair:
+    """A pair, and the policy file that it reads before each plan."""
 
     pair: GangScheduler
     policy: Path
 
 
 @pytest.fixture(scope="module")
-def theatre(plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Theatre]:
+def story_pair(
+    plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[StoryPair]:
     policy = tmp_path_factory.mktemp("policy") / "policy.yaml"
     policy.write_text(policy_parser.DEFAULT_TEXT)
     with running_pair(plane, f"--config={policy}", scheduler_name=SCHEDULER) as pair:
-        yield Theatre(pair, policy)
+        yield StoryPair(pair, policy)
 
 
-def on_the_real_one(
-    plane: ControlPlane, theatre: Theatre, namespace: str, story: Story
+def run_on_real_cluster(
+    plane: ControlPlane, story_pair: StoryPair, namespace: str, story: Story
 ) -> list[Outcome]:
-    # Before any node is there: the plans that see those have read it.
-    theatre.policy.write_text(policy_of(story))
-    with PlaneStage(plane, theatre.pair, namespace) as stage:
-        return run_story(story, stage)
+    # Before any node exists: the plans with nodes have read it.
+    story_pair.policy.write_text(policy_of(story))
+    with RealCluster(plane, story_pair.pair, namespace) as cluster:
+        return run_story(story, cluster)
 
 
 @pytest.mark.parametrize("story", STORIES.values(), ids=STORIES)
-def test_the_embedded_cluster_and_the_real_one_tell_the_same_story(
-    plane: ControlPlane, theatre: Theatre, namespace: str, story: Story
+def test_embedded_and_real_cluster_have_the_same_outcomes(
+    plane: ControlPlane, story_pair: StoryPair, namespace: str, story: Story
 ) -> None:
     found = differences(
         story,
         {
             WRITTEN: written(story),
             EMBEDDED: run_story(story, EmbeddedCluster(policy_of(story))),
-            REAL: on_the_real_one(plane, theatre, namespace, story),
+            REAL: run_on_real_cluster(plane, story_pair, namespace, story),
         },
     )
 
     assert not found, "\n".join(found)
 
 
-def test_an_embedded_cluster_that_decides_otherwise_is_found_out(
-    plane: ControlPlane, theatre: Theatre, namespace: str
+def test_different_decision_of_the_embedded_cluster_is_reported(
+    plane: ControlPlane, story_pair: StoryPair, namespace: str
 ) -> None:
     story = STORIES["family"]
     without_ceilings = policy_parser.DEFAULT_TEXT.replace("  - name: proportion\n", "")
@@ -78,7 +79,7 @@ def test_an_embedded_cluster_that_decides_otherwise_is_found_out(
         story,
         {
             EMBEDDED: run_story(story, EmbeddedCluster(without_ceilings)),
-            REAL: on_the_real_one(plane, theatre, namespace, story),
+            REAL: run_on_real_cluster(plane, story_pair, namespace, story),
         },
     )
 

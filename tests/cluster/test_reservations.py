@@ -1,6 +1,6 @@
-"""Promises of room on the real kube-scheduler: nobody gets what is promised to somebody else.
+"""Reservations on the real kube-scheduler: no pod is bound to capacity reserved for another.
 
-Judged by what an outside observer saw bound, moment by moment.
+Checked by the binds that an external observer saw, at every moment.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ import pytest
 
 from tests import objects
 
-from . import telling
+from . import reported
 from .api import Api, Object
 from .control_plane import ControlPlane
 from .observer import WHOLE_S, BindObserver, assert_started_whole
-from .stage import OURS, SCHEDULER, GangScheduler, Pool, Stage, gang
-from .telling import refusals, wait_until_refused
+from .reported import refusals, wait_until_refused
+from .train_gang import OURS, SCHEDULER, GangScheduler, Pool, TrainGang, gang
 from .volumes import FarVolume, SlowVolume
 from .waiting import wait_for
 
@@ -27,14 +27,14 @@ Nodes = Callable[..., Pool]
 Create = Callable[..., list[Object]]
 
 GPU = "nvidia.com/gpu"
-#: How long a ticket of `pair` lasts.
-TICKET_S = 3
+#: The --ticket-s of `pair`: how long a reservation lasts.
+RESERVATION_S = 3
 
 
 @pytest.fixture(scope="module")
 def pair(plane: ControlPlane) -> Iterator[GangScheduler]:
-    """A pair whose tickets lapse soon; arriving gangs keep their places as long as a test needs."""
-    with plane.extender(*OURS, f"--ticket-s={TICKET_S}") as extender:
+    """A pair with short reservations; those of arriving gangs last as long as a test needs."""
+    with plane.extender(*OURS, f"--ticket-s={RESERVATION_S}") as extender:
         config = plane.scheduler_config(extender, f"--scheduler-name={SCHEDULER}")
         with plane.scheduler(config) as scheduler:
             yield GangScheduler(extender, scheduler)
@@ -50,25 +50,25 @@ def assert_no_node_was_overfilled(binds: BindObserver, cpus: int) -> None:
     assert max(peaks.values()) <= cpus, peaks
 
 
-def has_no_place(api: Api, namespace: str, pod: str) -> bool:
-    """Whether kube-scheduler has looked for a node and said that it found none."""
-    return any("nodes are available" in said for said in refusals(api, namespace, pod))
+def found_no_node(api: Api, namespace: str, pod: str) -> bool:
+    """Return whether an event of kube-scheduler says that it found no node."""
+    return any("nodes are available" in each for each in refusals(api, namespace, pod))
 
 
-def wait_until_promised(api: Api, namespace: str) -> None:
-    """Wait until every pod is nominated to a node, as is done for those who have a place."""
+def wait_until_nominated(api: Api, namespace: str) -> None:
+    """Wait until every pod has a nominated node, which the extender sets with a reservation."""
 
     def all_are_nominated() -> bool:
         pods = api.list("pods", namespace)
         return all(pod["status"].get("nominatedNodeName") for pod in pods)
 
-    wait_for(all_are_nominated, 20, "every pod is promised a place")
+    wait_for(all_are_nominated, 20, "every pod is nominated")
 
 
 # Queues
 
 
-def test_a_queue_never_has_more_bound_than_its_ceiling_while_pods_and_gangs_of_it_stream_in(
+def test_queue_stays_within_its_capability_while_pods_and_gangs_stream_in(
     plane: ControlPlane,
     api: Api,
     gang_scheduler: GangScheduler,
@@ -78,9 +78,9 @@ def test_a_queue_never_has_more_bound_than_its_ceiling_while_pods_and_gangs_of_i
 ) -> None:
     pool, queue = nodes(4, cpu="8"), f"q-{namespace}"
     create(objects.queue(queue, capability={"cpu": "12"}))
-    telling.wait_until_queue_is_known(gang_scheduler.extender, queue)
+    reported.wait_until_queue_is_known(gang_scheduler.extender, queue)
     sizes = [2, 5, 3, 6, 4, 2, 6, 3]
-    pace = threading.Event()  # the arrival rate is part of the story, nothing is waited for
+    pause = threading.Event()  # the arrival rate of the test
 
     def stream_pods() -> None:
         for index in range(60):
@@ -93,15 +93,15 @@ def test_a_queue_never_has_more_bound_than_its_ceiling_while_pods_and_gangs_of_i
                     run_seconds=1,
                 )
             )
-            pace.wait(0.08)
+            pause.wait(0.08)
 
     def stream_gangs() -> None:
         for index, size in enumerate(sizes):
             gang(api, f"gang{index}", namespace, size, pool, queue=queue, run_seconds=1)
-            pace.wait(0.5)
+            pause.wait(0.5)
 
-    with plane.binds(namespace) as binds, ThreadPoolExecutor(2) as sides:
-        streams = [sides.submit(stream_pods), sides.submit(stream_gangs)]
+    with plane.binds(namespace) as binds, ThreadPoolExecutor(2) as threads:
+        streams = [threads.submit(stream_pods), threads.submit(stream_gangs)]
         for stream in streams:
             stream.result()
         binds.wait_for(60 + sum(sizes), 60)
@@ -109,7 +109,7 @@ def test_a_queue_never_has_more_bound_than_its_ceiling_while_pods_and_gangs_of_i
         assert binds.peaks(lambda pod: "bound") == {"bound": 12}
 
 
-def test_a_pod_that_waits_for_its_volume_counts_against_the_ceiling_of_its_queue(
+def test_pod_that_waits_for_its_volume_counts_against_the_capability_of_its_queue(
     plane: ControlPlane,
     api: Api,
     gang_scheduler: GangScheduler,
@@ -119,7 +119,7 @@ def test_a_pod_that_waits_for_its_volume_counts_against_the_ceiling_of_its_queue
 ) -> None:
     pool, queue = nodes(1, cpu="8"), f"q-{namespace}"
     create(objects.queue(queue, capability={"cpu": "2"}))
-    telling.wait_until_queue_is_known(gang_scheduler.extender, queue)
+    reported.wait_until_queue_is_known(gang_scheduler.extender, queue)
     volumes = [SlowVolume(api, namespace, f"v{index}") for index in range(4)]
     create(*(volume.storage_class for volume in volumes))
     api.create(*(volume.claim for volume in volumes))
@@ -129,7 +129,7 @@ def test_a_pod_that_waits_for_its_volume_counts_against_the_ceiling_of_its_queue
         alike = {"queue": queue, "node_selector": pool.selector}
         api.create(objects.pod(name, namespace, volumes=[volume.in_a_pod], **alike))
         wait_for(
-            lambda: volume.is_wanted() or has_no_place(api, namespace, name),
+            lambda: volume.is_wanted() or found_no_node(api, namespace, name),
             15,
             f"kube-scheduler has decided about {name}",
         )
@@ -137,10 +137,10 @@ def test_a_pod_that_waits_for_its_volume_counts_against_the_ceiling_of_its_queue
     with plane.binds(namespace) as binds:
         decide(0)
         decide(1)
-        gang(api, "torso", namespace, 1, pool, min_member=2)
-        telling.wait_until_waiting(
-            gang_scheduler.extender, namespace, "torso", "NotEnoughMembers"
-        )  # by a plan made since
+        gang(api, "partial", namespace, 1, pool, min_member=2)
+        reported.wait_until_waiting(
+            gang_scheduler.extender, namespace, "partial", "NotEnoughMembers"
+        )  # in a plan made since then
         decide(2)
         decide(3)
         wanted = [volume for volume in volumes if volume.is_wanted()]
@@ -152,7 +152,7 @@ def test_a_pod_that_waits_for_its_volume_counts_against_the_ceiling_of_its_queue
         assert binds.peaks(lambda pod: "bound") == {"bound": 2}
 
 
-def test_two_queues_that_flood_the_cluster_leave_a_third_what_it_is_guaranteed(
+def test_two_flooding_queues_leave_a_third_its_guarantee(
     plane: ControlPlane,
     api: Api,
     gang_scheduler: GangScheduler,
@@ -163,22 +163,22 @@ def test_two_queues_that_flood_the_cluster_leave_a_third_what_it_is_guaranteed(
     pool = nodes(4, cpu="5")
     one, two, third = (f"{name}-{namespace}" for name in ("one", "two", "third"))
     create(
-        # Nothing can be taken back from them: what they take is gone.
+        # Their pods cannot be reclaimed.
         objects.queue(one, reclaimable=False),
         objects.queue(two, reclaimable=False),
         objects.queue(third, guarantee={"resource": {"cpu": "8"}}),
     )
-    telling.wait_until_queue_is_known(gang_scheduler.extender, third)
+    reported.wait_until_queue_is_known(gang_scheduler.extender, third)
 
     def flood(queue: str) -> None:
-        word = queue.partition("-")[0]
-        pods = objects.pods(12, word, namespace, queue=queue, node_selector=pool.selector)
+        name = queue.partition("-")[0]
+        pods = objects.pods(12, name, namespace, queue=queue, node_selector=pool.selector)
         for index in range(3):
             api.create(*pods[4 * index : 4 * index + 4])
-            gang(api, f"{word}-gang{index}", namespace, 3, pool, queue=queue)
+            gang(api, f"{name}-gang{index}", namespace, 3, pool, queue=queue)
 
-    with plane.binds(namespace) as binds, ThreadPoolExecutor(2) as hands:
-        list(hands.map(flood, (one, two)))
+    with plane.binds(namespace) as binds, ThreadPoolExecutor(2) as threads:
+        list(threads.map(flood, (one, two)))
         binds.wait_for(12, 20)
         gang(api, "third", namespace, 8, pool, queue=third)
         binds.wait_for(8, 10, prefix="third")
@@ -187,7 +187,7 @@ def test_two_queues_that_flood_the_cluster_leave_a_third_what_it_is_guaranteed(
         assert in_use == {"third": 8, "others": 12}
 
 
-def test_with_all_gpus_taken_and_a_gang_waiting_for_more_a_pod_that_asks_for_none_starts_at_once(
+def test_pod_without_gpus_starts_at_once_while_a_gang_waits_for_gpus(
     plane: ControlPlane,
     api: Api,
     gang_scheduler: GangScheduler,
@@ -198,12 +198,12 @@ def test_with_all_gpus_taken_and_a_gang_waiting_for_more_a_pod_that_asks_for_non
     pool, queue = nodes(1, cpu="8", resources={GPU: "4"}), f"q-{namespace}"
     nodes(2, cpu="8")
     create(objects.queue(queue, capability={"cpu": "100", GPU: "0"}))
-    telling.wait_until_queue_is_known(gang_scheduler.extender, queue)
+    reported.wait_until_queue_is_known(gang_scheduler.extender, queue)
     with plane.binds(namespace) as binds:
         gang(api, "train", namespace, 4, pool, resources={GPU: "1"})
         binds.wait_for(4, 15)
         gang(api, "next", namespace, 4, pool, resources={GPU: "1"})
-        telling.wait_until_waiting(
+        reported.wait_until_waiting(
             gang_scheduler.extender, namespace, "next", "InsufficientCapacity"
         )
 
@@ -218,21 +218,21 @@ def test_with_all_gpus_taken_and_a_gang_waiting_for_more_a_pod_that_asks_for_non
     assert refusals(api, namespace, "plain") == []
 
 
-# Places
+# Reserved nodes
 
 
-def test_ordinary_pods_take_no_place_of_a_gang_that_is_still_arriving(
+def test_ordinary_pods_use_no_capacity_reserved_for_an_arriving_gang(
     plane: ControlPlane, api: Api, pair: GangScheduler, namespace: str, nodes: Nodes
 ) -> None:
-    stage = Stage(api, pair, namespace, nodes(3, cpu="4"))
+    train = TrainGang(api, pair, namespace, nodes(3, cpu="4"))
     api.create(objects.pod_group("train", namespace, 8))
-    telling.wait_until_known(pair.extender, namespace, "train")
+    reported.wait_until_known(pair.extender, namespace, "train")
     ordinary = objects.pods(
-        28, "web", namespace, scheduler=SCHEDULER, node_selector=stage.pool.selector
+        28, "web", namespace, scheduler=SCHEDULER, node_selector=train.pool.selector
     )
     with plane.binds(namespace) as binds, ThreadPoolExecutor(4) as creators:
         for index in range(4):
-            stage.add(index)
+            train.add(index)
             api.create(ordinary[index])
         list(creators.map(api.create, ordinary[4:24]))
         binds.wait_for(4, 15, prefix="web")
@@ -241,7 +241,7 @@ def test_ordinary_pods_take_no_place_of_a_gang_that_is_still_arriving(
 
         for index in range(4, 8):
             api.create(ordinary[20 + index])
-            stage.add(index)
+            train.add(index)
         binds.wait_for(8, 10, prefix="train")
 
         assert binds.spread_s("train") < WHOLE_S
@@ -249,7 +249,7 @@ def test_ordinary_pods_take_no_place_of_a_gang_that_is_still_arriving(
         assert_no_node_was_overfilled(binds, 4)
 
 
-def test_ordinary_pods_that_wait_for_their_volumes_take_no_place_of_an_arriving_gang(
+def test_ordinary_pods_with_slow_volumes_use_no_capacity_reserved_for_an_arriving_gang(
     plane: ControlPlane,
     api: Api,
     pair: GangScheduler,
@@ -257,27 +257,27 @@ def test_ordinary_pods_that_wait_for_their_volumes_take_no_place_of_an_arriving_
     nodes: Nodes,
     create: Create,
 ) -> None:
-    stage = Stage(api, pair, namespace, nodes(1, cpu="4"))
+    train = TrainGang(api, pair, namespace, nodes(1, cpu="4"))
     first, second = (SlowVolume(api, namespace, name) for name in ("first", "second"))
     create(first.storage_class, second.storage_class)
     api.create(first.claim, second.claim)
-    alike = {"scheduler": SCHEDULER, "node_selector": stage.pool.selector}
+    alike = {"scheduler": SCHEDULER, "node_selector": train.pool.selector}
     with plane.binds(namespace) as binds:
-        stage.hold(1, minimum=3)
+        train.create_waiting(1, minimum=3)
         api.create(objects.pod("web-0", namespace, volumes=[first.in_a_pod], **alike))
-        wait_for(first.is_wanted, 20, "the free place beside the gang's is taken")
+        wait_for(first.is_wanted, 20, "the free capacity beside the gang is used")
         api.create(objects.pod("web-1", namespace, volumes=[second.in_a_pod], **alike))
         wait_for(
-            lambda: second.is_wanted() or has_no_place(api, namespace, "web-1"),
+            lambda: second.is_wanted() or found_no_node(api, namespace, "web-1"),
             20,
             "kube-scheduler has decided about the second pod",
         )
-        stage.add(1, 2)
+        train.add(1, 2)
         binds.wait_for(3, 10, prefix="train")
         assert_no_node_was_overfilled(binds, 4)
 
 
-def test_a_backlog_that_just_fits_starts_though_kube_scheduler_looks_at_a_sample_of_the_nodes(
+def test_backlog_that_just_fits_starts_though_kube_scheduler_samples_nodes(
     plane: ControlPlane, api: Api, namespace: str, nodes: Nodes
 ) -> None:
     pool, name = nodes(160, cpu="1"), "backlog-scheduler"
@@ -302,13 +302,13 @@ def test_a_backlog_that_just_fits_starts_though_kube_scheduler_looks_at_a_sample
             seen = binds.wait_for(160, 40)
 
             assert_started_whole(seen, sizes)
-            # Nobody had to pause, as a gang that loses its ticket does, for ten seconds at least.
+            # No gang backed off: one that loses its reservation does so for ten seconds at least.
             assert binds.spread_s() < 10
             assert len({bind.pod for bind in seen}) == 160
             assert_no_node_was_overfilled(binds, 1)
 
 
-def test_a_member_whose_volume_takes_longer_than_a_ticket_lasts_keeps_its_place(
+def test_member_whose_volume_takes_longer_than_a_reservation_keeps_its_node(
     plane: ControlPlane,
     api: Api,
     pair: GangScheduler,
@@ -316,22 +316,22 @@ def test_a_member_whose_volume_takes_longer_than_a_ticket_lasts_keeps_its_place(
     nodes: Nodes,
     create: Create,
 ) -> None:
-    stage = Stage(api, pair, namespace, nodes(1, cpu="3"))
+    train = TrainGang(api, pair, namespace, nodes(1, cpu="3"))
     volume = SlowVolume(api, namespace)
     create(volume.storage_class)
     api.create(volume.claim)
     with plane.binds(namespace) as binds:
-        stage.hold(2, minimum=3)
-        stage.add(2, volumes=[volume.in_a_pod])
+        train.create_waiting(2, minimum=3)
+        train.add(2, volumes=[volume.in_a_pod])
         wait_for(volume.is_wanted, 20, "kube-scheduler asks for the volume before it binds")
-        alike = {"scheduler": SCHEDULER, "node_selector": stage.pool.selector}
+        alike = {"scheduler": SCHEDULER, "node_selector": train.pool.selector}
         api.create(
-            objects.pod_group("rival", namespace, 1),
-            objects.pod("rival-0", namespace, gang="rival", **alike),
-            objects.pod("hourglass", namespace, cpu="0", run_seconds=3 * TICKET_S, **alike),
+            objects.pod_group("other", namespace, 1),
+            objects.pod("other-0", namespace, gang="other", **alike),
+            objects.pod("timer", namespace, cpu="0", run_seconds=3 * RESERVATION_S, **alike),
         )
-        wait_for(lambda: "hourglass" in binds.ended, 20, "a ticket would have lapsed by now")
-        assert not api.get("pods", "rival-0", namespace)["status"].get("nominatedNodeName")
+        wait_for(lambda: "timer" in binds.ended, 20, "a reservation would have expired")
+        assert not api.get("pods", "other-0", namespace)["status"].get("nominatedNodeName")
         assert binds.of("train") == []
 
         create(volume.provisioned())
@@ -339,7 +339,7 @@ def test_a_member_whose_volume_takes_longer_than_a_ticket_lasts_keeps_its_place(
         binds.wait_for(3, 8, prefix="train")
 
         assert binds.spread_s("train") < WHOLE_S
-        assert binds.of("rival") == []
+        assert binds.of("other") == []
 
 
 def taint(api: Api, node: str) -> None:
@@ -348,29 +348,29 @@ def taint(api: Api, node: str) -> None:
 
 
 def shrink(api: Api, node: str) -> None:
-    room = {"cpu": "0"}
-    api.patch("nodes", node, {"status": {"allocatable": room}}, subresource="status")
+    none = {"cpu": "0"}
+    api.patch("nodes", node, {"status": {"allocatable": none}}, subresource="status")
 
 
-@pytest.mark.parametrize("spoil", [taint, shrink])
-def test_nobody_is_bound_to_a_node_that_was_spoilt_while_members_were_held_for_it(
+@pytest.mark.parametrize("make_unusable", [taint, shrink])
+def test_no_member_is_bound_to_a_node_that_became_unusable_while_binds_waited(
     plane: ControlPlane,
     api: Api,
     pair: GangScheduler,
     namespace: str,
     nodes: Nodes,
-    spoil: Callable[[Api, str], None],
+    make_unusable: Callable[[Api, str], None],
 ) -> None:
-    stage = Stage(api, pair, namespace, nodes(2))
-    spoilt = tuple(stage.pool.names)
+    train = TrainGang(api, pair, namespace, nodes(2))
+    unusable = tuple(train.pool.names)
     with plane.binds(namespace) as binds:
-        stage.hold(2, minimum=3)
-        for name in spoilt:
-            spoil(api, name)
+        train.create_waiting(2, minimum=3)
+        for name in unusable:
+            make_unusable(api, name)
         others = nodes(1, cpu="2").names[-1:]
-        stage.add(2)
+        train.add(2)
         wait_for(
-            lambda: binds.binds or has_no_place(api, namespace, "train-0"), 20, "it is sent back"
+            lambda: binds.binds or found_no_node(api, namespace, "train-0"), 20, "it is refused"
         )
         assert binds.binds == []
 
@@ -384,7 +384,7 @@ def test_nobody_is_bound_to_a_node_that_was_spoilt_while_members_were_held_for_i
 # Refusals and wake-ups
 
 
-def test_what_kube_scheduler_found_wrong_with_one_gang_bars_no_node_to_the_next_of_its_size(
+def test_nodes_rejected_for_one_gang_are_open_to_the_next_of_its_size(
     plane: ControlPlane,
     api: Api,
     pair: GangScheduler,
@@ -396,11 +396,11 @@ def test_what_kube_scheduler_found_wrong_with_one_gang_bars_no_node_to_the_next_
     create(far.volume, far.claim)
     alike = {"cpu": "4", "scheduler": SCHEDULER}
     gang(api, "stuck", namespace, 2, pool, volumes=[far.in_a_pod], **alike)
-    wait_until_promised(api, namespace)
-    telling.wait_until_waiting(pair.extender, namespace, "stuck", "BackingOff")
+    wait_until_nominated(api, namespace)
+    reported.wait_until_waiting(pair.extender, namespace, "stuck", "BackingOff")
     api.delete_all("pods", namespace, grace_seconds=0)
     with plane.binds(namespace) as binds:
-        # Refused at first, so that it is planned: who only arrives is offered what there is.
+        # Refused at first, so that a plan decides: an arriving gang gets any free node.
         api.create(
             *objects.pods(2, "free", namespace, gang="free", node_selector=pool.selector, **alike)
         )
@@ -411,7 +411,7 @@ def test_what_kube_scheduler_found_wrong_with_one_gang_bars_no_node_to_the_next_
         binds.wait_for(2, 10)
 
 
-def test_a_gang_that_kube_scheduler_refuses_for_its_volumes_bars_no_node_to_another_of_its_size(
+def test_gang_refused_for_its_volumes_does_not_block_another_of_its_size(
     plane: ControlPlane,
     api: Api,
     pair: GangScheduler,
@@ -424,14 +424,14 @@ def test_a_gang_that_kube_scheduler_refuses_for_its_volumes_bars_no_node_to_anot
     alike = {"cpu": "4", "scheduler": SCHEDULER}
     with plane.binds(namespace) as binds:
         gang(api, "stuck", namespace, 2, pool, volumes=[far.in_a_pod], **alike)
-        wait_until_promised(api, namespace)
+        wait_until_nominated(api, namespace)
         gang(api, "free", namespace, 2, pool, **alike)
         binds.wait_for(2, 30, prefix="free")
 
         assert binds.of("stuck") == []
 
 
-def test_a_gang_is_woken_when_only_we_know_that_its_turn_has_come(
+def test_gang_is_woken_when_its_queue_is_changed(
     plane: ControlPlane,
     api: Api,
     gang_scheduler: GangScheduler,
@@ -441,9 +441,9 @@ def test_a_gang_is_woken_when_only_we_know_that_its_turn_has_come(
 ) -> None:
     pool, queue = nodes(2, cpu="4"), f"q-{namespace}"
     create(objects.queue(queue, capability={"cpu": "4"}))
-    telling.wait_until_queue_is_known(gang_scheduler.extender, queue)
+    reported.wait_until_queue_is_known(gang_scheduler.extender, queue)
     gang(api, "large", namespace, 6, pool, queue=queue)
-    telling.wait_until_waiting(gang_scheduler.extender, namespace, "large", "QueueAtCapability")
+    reported.wait_until_waiting(gang_scheduler.extender, namespace, "large", "QueueAtCapability")
     for index in range(6):
         wait_until_refused(api, namespace, f"large-{index}", "nodes are available")
     with plane.binds(namespace) as binds:
@@ -453,24 +453,24 @@ def test_a_gang_is_woken_when_only_we_know_that_its_turn_has_come(
         assert binds.spread_s() < WHOLE_S
 
 
-def test_whoever_is_refused_while_room_for_its_gang_comes_free_is_woken(
+def test_pods_refused_while_capacity_frees_up_are_woken(
     plane: ControlPlane, api: Api, gang_scheduler: GangScheduler, namespace: str, nodes: Nodes
 ) -> None:
     pool, rounds = nodes(2, cpu="4"), [f"r{index}" for index in range(16)]
     api.create(*(objects.pod_group(name, namespace, 8) for name in rounds))
-    telling.wait_until_known(gang_scheduler.extender, namespace, rounds[-1])
+    reported.wait_until_known(gang_scheduler.extender, namespace, rounds[-1])
     members = {
         name: objects.pods(8, name, namespace, gang=name, node_selector=pool.selector)
         for name in rounds
     }
-    with plane.binds(namespace) as binds, ThreadPoolExecutor(4) as hands:
+    with plane.binds(namespace) as binds, ThreadPoolExecutor(4) as threads:
         api.create(*members[rounds[0]])
         binds.wait_for(8, 15)
         for old, new in pairwise(rounds):
             for index in range(8):
-                hands.submit(api.create, members[new][index])
-                hands.submit(api.delete, "pods", f"{old}-{index}", namespace, grace_seconds=0)
-            # No other event comes: kube-scheduler would look again in some minutes.
+                threads.submit(api.create, members[new][index])
+                threads.submit(api.delete, "pods", f"{old}-{index}", namespace, grace_seconds=0)
+            # Without a wake-up kube-scheduler would retry after minutes.
             binds.wait_for(8, 10, prefix=f"{new}-")
 
         assert_started_whole(binds.binds, dict.fromkeys(rounds, 8))

@@ -1,4 +1,4 @@
-"""One extender and the kube-schedulers that ask it, or do not."""
+"""One extender, and kube-schedulers that call it or stop to call it."""
 
 from __future__ import annotations
 
@@ -14,28 +14,28 @@ from .api import Api
 from .components import Scheduler
 from .control_plane import ControlPlane
 from .extender_process import Extender
-from .stage import Pool
+from .train_gang import Pool
 from .waiting import wait_for
 
-LIVING, MORTAL, NOBODY = "silence-living", "silence-mortal", "silence-nobody"
-OURS = [f"--scheduler-name={name}" for name in (LIVING, MORTAL, NOBODY)]
-UNHEARD = "gang_extender_pods_without_scheduler"
+LIVE, KILLED, UNSERVED = "liveness-live", "liveness-killed", "liveness-unserved"
+OURS = [f"--scheduler-name={name}" for name in (LIVE, KILLED, UNSERVED)]
+WITHOUT_SCHEDULER = "gang_extender_pods_without_scheduler"
 
 
 @dataclass
-class Scene:
-    """One extender, asked by two kube-schedulers; a third name nobody serves."""
+class SchedulerScene:
+    """One extender that two kube-schedulers call; no kube-scheduler serves a third name."""
 
     api: Api
     extender: Extender
-    mortal: Scheduler
+    killable: Scheduler
     namespace: str
     pool: Pool
 
     def create_gang(self, name: str, size: int, scheduler: str, **rest: Any) -> None:
         group = {key: rest.pop(key) for key in ("queue",) if key in rest}
-        least = rest.pop("minimum", size)
-        self.api.create(objects.pod_group(name, self.namespace, least, **group))
+        minimum = rest.pop("minimum", size)
+        self.api.create(objects.pod_group(name, self.namespace, minimum, **group))
         facts = {"node_selector": self.pool.selector, "scheduler": scheduler, "cpu": "1", **rest}
         self.api.create(*objects.pods(size, name, self.namespace, gang=name, **facts))
 
@@ -59,33 +59,35 @@ class Scene:
             lambda: self.running(name) == size,
             seconds,
             f"{size} pods of {name} run",
-            seeing=lambda: (self.running(name), self.told(name)),
+            seeing=lambda: (self.running(name), self.explanation(name)),
         )
 
-    def told(self, name: str) -> dict[str, Any]:
+    def explanation(self, name: str) -> dict[str, Any]:
         answer: dict[str, Any] = json.loads(
             self.extender.page(f"/api/v1/gangs/{self.namespace}/{name}")
         )
         return answer
 
-    def wait_until_told(self, name: str, reason: str, seconds: float = 30) -> None:
+    def wait_until_reported(self, name: str, reason: str, seconds: float = 30) -> None:
         wait_for(
-            lambda: self.told(name).get("reason") == reason,
+            lambda: self.explanation(name).get("reason") == reason,
             seconds,
             f"{name} waits for {reason}",
-            seeing=lambda: self.told(name),
+            seeing=lambda: self.explanation(name),
         )
 
-    def unheard(self, scheduler: str) -> float:
-        return self.extender.metric(UNHEARD, scheduler=scheduler)
+    def pods_without_scheduler(self, scheduler: str) -> float:
+        return self.extender.metric(WITHOUT_SCHEDULER, scheduler=scheduler)
 
 
 @contextmanager
-def played(plane: ControlPlane, api: Api, namespace: str, pool: Pool) -> Iterator[Scene]:
+def running_scene(
+    plane: ControlPlane, api: Api, namespace: str, pool: Pool
+) -> Iterator[SchedulerScene]:
     with plane.extender(*OURS) as extender:
         living, mortal = (
             plane.scheduler(plane.scheduler_config(extender, f"--scheduler-name={name}"))
-            for name in (LIVING, MORTAL)
+            for name in (LIVE, KILLED)
         )
         with living, mortal:
-            yield Scene(api, extender, mortal, namespace, pool)
+            yield SchedulerScene(api, extender, mortal, namespace, pool)

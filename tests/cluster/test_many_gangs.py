@@ -1,4 +1,4 @@
-"""Many gangs, little room: no deadlock, never a gang in part, everybody's turn comes."""
+"""More gangs than capacity: no deadlock, no partial gang, and every gang runs in the end."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from tests import objects
 from .api import Api
 from .control_plane import ControlPlane
 from .observer import assert_started_whole, gang_of
-from .stage import GangScheduler, Pool
+from .train_gang import GangScheduler, Pool
 from .waiting import wait_for
 
 Nodes = Callable[..., Pool]
 
 
-def test_two_gangs_that_each_need_more_than_half_take_turns(
+def test_two_gangs_that_each_need_more_than_half_run_one_after_the_other(
     plane: ControlPlane, api: Api, gang_scheduler: GangScheduler, namespace: str, nodes: Nodes
 ) -> None:
     pool = nodes(2, cpu="10")
@@ -37,12 +37,12 @@ def test_two_gangs_that_each_need_more_than_half_take_turns(
     assert len({gang_of(bind) for bind in seen[:11]}) == 1
 
 
-def test_thirty_gangs_of_mixed_size_on_sixteen_slots_all_finish_and_none_runs_in_part(
+def test_thirty_gangs_on_sixteen_slots_all_finish_and_start_whole(
     plane: ControlPlane, api: Api, gang_scheduler: GangScheduler, namespace: str, nodes: Nodes
 ) -> None:
     pool = nodes(2, cpu="8")
-    dice = random.Random(7)
-    sizes = {f"gang-{index}": dice.randint(1, 8) for index in range(30)}
+    rng = random.Random(7)
+    sizes = {f"gang-{index}": rng.randint(1, 8) for index in range(30)}
     pause = threading.Event()
     with plane.binds(namespace) as binds:
         for name, size in sizes.items():
@@ -52,7 +52,7 @@ def test_thirty_gangs_of_mixed_size_on_sixteen_slots_all_finish_and_none_runs_in
                     size, name, namespace, gang=name, node_selector=pool.selector, run_seconds=2
                 )
             )
-            pause.wait(0.5)  # the arrival rate is part of the story, nothing is waited for
+            pause.wait(0.5)  # the arrival rate of the test
         seen = binds.wait_for(sum(sizes.values()), 60)
         assert_started_whole(seen, sizes)
 
@@ -62,7 +62,7 @@ def test_thirty_gangs_of_mixed_size_on_sixteen_slots_all_finish_and_none_runs_in
     wait_for(all_done, 20, "all pods succeed")
 
 
-def test_a_lost_member_of_a_running_gang_is_replaced_at_once(
+def test_deleted_member_of_a_running_gang_is_replaced_at_once(
     plane: ControlPlane, api: Api, gang_scheduler: GangScheduler, namespace: str, nodes: Nodes
 ) -> None:
     pool = nodes(2)

@@ -1,4 +1,4 @@
-"""The real control plane for the stories that also run on the embedded cluster."""
+"""The real control plane as a cluster for stories, which also run on the embedded cluster."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from tests.unit.stories.cluster import Observation
 from .api import Object, resource_of
 from .components import http_json
 from .control_plane import ControlPlane
-from .stage import POOL, GangScheduler
+from .train_gang import POOL, GangScheduler
 from .waiting import wait_for
 
-#: What must come true has so long; nothing is asserted by it having passed.
+#: Timeout for the expected state; a story fails by comparison, not by it.
 LIMIT_S = 120.0
-#: Once a story went wrong, what comes after is only looked at.
-LOST_S = 5.0
+#: The timeout after a step of the story has failed.
+FAILED_S = 5.0
 RESOURCES = {
     "Node": "nodes",
     "Pod": "pods",
@@ -25,14 +25,14 @@ RESOURCES = {
     "Queue": objects.QUEUES,
 }
 _NAMESPACED = ("Pod", "PodGroup")
-_TAKES_PART = ("Node", "Pod", "PodGroup")
-#: A label of nodes that nobody reads, and that makes the extender plan again.
+
+#: A node label without meaning; changing it makes the extender plan again.
 _NUDGE = "gang-extender.test/nudge"
 _LONG = "which has waited long"
 
 
-class PlaneStage:
-    """One namespace, with all nodes of the cluster; empty again after the `with` block."""
+class RealCluster:
+    """One namespace, with all nodes of the cluster; it is emptied after the `with` block."""
 
     def __init__(self, plane: ControlPlane, pair: GangScheduler, namespace: str) -> None:
         self._plane = plane
@@ -40,18 +40,18 @@ class PlaneStage:
         self._extender = pair.extender
         self.namespace = namespace
         self.mark = namespace[-6:]
-        #: Nodes and queues as the extender should know them.
+        #: Nodes and queues that the extender should know.
         self._known: dict[tuple[str, str], Object] = {}
-        self._of_nobody: list[Object] = []
+        self._cluster_scoped: list[Object] = []
         self._nudges = 0
         self._limit_s = LIMIT_S
 
-    def __enter__(self) -> PlaneStage:
-        # Nodes of another story would be room, and its gangs would be ahead of ours.
+    def __enter__(self) -> RealCluster:
+        # Nodes and gangs of another story would change the outcome.
         wait_for(
             lambda: self._is_empty(self._snapshot()),
             LIMIT_S,
-            "the extender knows of nobody",
+            "the extender knows no object",
             seeing=self._snapshot,
         )
         return self
@@ -59,7 +59,7 @@ class PlaneStage:
     def __exit__(self, *error: object) -> None:
         for resource in ("pods", objects.POD_GROUPS):
             self._api.delete_all(resource, self.namespace, grace_seconds=0)
-        for thing in self._of_nobody:
+        for thing in self._cluster_scoped:
             self._api.delete(resource_of(thing), thing["metadata"]["name"], grace_seconds=0)
 
     def create(self, *things: Object) -> None:
@@ -68,7 +68,7 @@ class PlaneStage:
                 thing["metadata"]["labels"][POOL] = self.namespace
             self._api.create(thing)
             if "namespace" not in thing["metadata"]:
-                self._of_nobody.append(thing)
+                self._cluster_scoped.append(thing)
             if thing["kind"] in ("Node", "Queue"):
                 self._known[thing["kind"], thing["metadata"]["name"]] = thing
 
@@ -84,55 +84,55 @@ class PlaneStage:
         self._api.delete(RESOURCES[kind], name, where, grace_seconds=0)
         self._known.pop((kind, name), None)
 
-    def hear(self) -> None:
-        """Wait until nodes are ready, and all of it is what the extender planned with last."""
+    def wait_until_known(self) -> None:
+        """Wait until nodes are ready, and the extender's last plan knows all nodes and queues."""
         nodes = [name for kind, name in self._known if kind == "Node"]
         self._plane.wait_until_nodes_are_ready(nodes, LIMIT_S)
         wanted = {key: _facts(thing) for key, thing in self._known.items()}
 
-        def heard() -> bool:
+        def is_known() -> bool:
             seen = self._facts_of(self._snapshot())
             return all(seen.get(key) == facts for key, facts in wanted.items())
 
         wait_for(
-            heard,
+            is_known,
             LIMIT_S,
             f"the extender knows {wanted}",
             seeing=lambda: self._facts_of(self._snapshot()),
         )
 
-    def look(self) -> Observation:
-        return self._look(self._told("plan"))
+    def observe(self) -> Observation:
+        return self._observe(self._page("plan"))
 
-    def settle(self, is_as_told: Callable[[Observation], bool]) -> Observation:
-        """Wait until things are as the story has them, also in a plan that was made after that.
+    def settle(self, is_expected: Callable[[Observation], bool]) -> Observation:
+        """Wait until the state is as expected, also in a plan that was made after that.
 
-        Where they never are, whoever compares says in what.
+        It does not raise: the comparison of outcomes reports the difference.
         """
         try:
-            self._wait(is_as_told, after=-1)
-            before = self._told("plan")["generation"]
+            self._wait(is_expected, after=-1)
+            before = self._page("plan")["generation"]
             self._nudge()
-            self._wait(is_as_told, after=before)
+            self._wait(is_expected, after=before)
         except AssertionError:
-            self._limit_s = LOST_S
-        return self.look()
+            self._limit_s = FAILED_S
+        return self.observe()
 
-    def _wait(self, is_as_told: Callable[[Observation], bool], after: int) -> None:
-        def holds() -> bool:
-            plan = self._told("plan")
-            return plan["generation"] > after and is_as_told(self._look(plan))
+    def _wait(self, is_expected: Callable[[Observation], bool], after: int) -> None:
+        def is_settled() -> bool:
+            plan = self._page("plan")
+            return plan["generation"] > after and is_expected(self._observe(plan))
 
-        wait_for(holds, self._limit_s, "it is as the story says", every_s=0.05)
+        wait_for(is_settled, self._limit_s, "the state is as the story expects", every_s=0.05)
 
     def _nudge(self) -> None:
-        """Let kube-scheduler and the extender look at everything once more."""
+        """Make kube-scheduler and the extender reconsider all pods."""
         self._nudges += 1
         node = next(name for kind, name in self._known if kind == "Node")
         change = {"metadata": {"labels": {_NUDGE: str(self._nudges)}}}
         self._api.patch("nodes", node, change)
 
-    def _look(self, plan: Object) -> Observation:
+    def _observe(self, plan: Object) -> Observation:
         written = self._conditions()
         start = f"{self.namespace}/"
         here = [gang for gang in plan["gangs"] if gang["namespace"] == self.namespace]
@@ -148,7 +148,7 @@ class PlaneStage:
         )
 
     def _conditions(self) -> dict[str, str]:
-        """Give what stands in the PodGroups that have a status: why they wait, if they do."""
+        """Return the reason of each PodGroup's Unschedulable condition, or "nothing"."""
         groups = self._api.list(objects.POD_GROUPS, self.namespace)
         return {
             group["metadata"]["name"]: next(
@@ -163,12 +163,12 @@ class PlaneStage:
         }
 
     def _snapshot(self) -> Object:
-        return self._told("snapshot")
+        return self._page("snapshot")
 
-    def _told(self, page: str) -> Any:
-        told = http_json("GET", f"{self._extender.ops_url}/api/v1/{page}")
-        assert told is not None, f"the extender does not answer {page}"
-        return told
+    def _page(self, page: str) -> Any:
+        content = http_json("GET", f"{self._extender.ops_url}/api/v1/{page}")
+        assert content is not None, f"the extender does not answer {page}"
+        return content
 
     def _is_empty(self, snapshot: Object) -> bool:
         return not [
@@ -184,7 +184,7 @@ class PlaneStage:
 
 
 def _facts(thing: Object) -> Object:
-    """Give what stories change of a node or a queue."""
+    """Return the fields of a node or a queue that stories change."""
     spec, status = thing.get("spec", {}), thing.get("status", {})
     if thing["kind"] == "Node":
         return {"unschedulable": bool(spec.get("unschedulable"))}
@@ -197,7 +197,7 @@ def _facts(thing: Object) -> Object:
 
 
 def _reason(gang: Object, written: dict[str, str]) -> str:
-    """Give the reason of a verdict, and what the PodGroup says instead while that differs."""
+    """Return the reason of a verdict, with the reason of the PodGroup's condition if it differs."""
     reason, condition = str(gang["reason"]), written.get(gang["name"])
     if condition is None or gang["verdict"] not in ("waiting", "invalid") or condition == reason:
         return reason

@@ -1,7 +1,7 @@
-"""What kube-scheduler writes into the status of pods that wait: a sentence that stays.
+"""The message that kube-scheduler writes into the status of waiting pods: it does not change.
 
-It writes in its one loop, whenever a number in the sentence has changed; were that so with every
-pod that comes or goes on some node, whoever arrives would wait for those who wait.
+It writes whenever a number in the message changes, in its scheduling loop. If every pod that comes
+or goes changed it, new pods would be scheduled later.
 """
 
 from __future__ import annotations
@@ -12,16 +12,16 @@ from itertools import count
 
 from tests import objects
 
-from . import telling
+from . import reported
 from .api import Api
-from .stage import GangScheduler, Pool, gang
+from .train_gang import GangScheduler, Pool, gang
 from .waiting import wait_for
 
 Nodes = Callable[..., Pool]
 
 
-def sentence(api: Api, namespace: str) -> str:
-    """Say what kube-scheduler wrote last about the first pod of the gang."""
+def message_of(api: Api, namespace: str) -> str:
+    """Return kube-scheduler's message about the first pod of the gang."""
     conditions = api.get("pods", "big-0", namespace)["status"].get("conditions", [])
     found = (each for each in conditions if each["type"] == "PodScheduled")
     return str(next(found, {}).get("message", ""))
@@ -33,40 +33,40 @@ def refusals(pair: GangScheduler) -> float:
     )
 
 
-def test_pods_that_come_and_go_elsewhere_do_not_change_what_a_waiting_gang_is_told(
+def test_pods_that_come_and_go_do_not_change_the_message_of_a_waiting_gang(
     api: Api, gang_scheduler: GangScheduler, namespace: str, nodes: Nodes
 ) -> None:
     pool = nodes(4, cpu="4")
     others = count()
 
-    def come() -> None:
-        """Stand on the next node, so that there is never room for the gang, and leave the last."""
+    def move() -> None:
+        """Create a pod on the next node, so that the gang never fits, and delete the previous."""
         number = next(others)
         node = pool.names[number % len(pool.names)]
         api.create(objects.pod(f"other-{number}", namespace, scheduler="others", nodeName=node))
         if number:
             api.delete("pods", f"other-{number - 1}", namespace, grace_seconds=0)
 
-    come()
+    move()
     gang(api, "big", namespace, 4, pool, cpu="4")
-    telling.wait_until_waiting(gang_scheduler.extender, namespace, "big", "InsufficientCapacity")
-    # Each of the nodes has been offered once all but one were, and then all but another.
-    come()
+    reported.wait_until_waiting(gang_scheduler.extender, namespace, "big", "InsufficientCapacity")
+    # Now each node has been offered to the gang once.
+    move()
     wait_for(
-        lambda: re.search(r"\b4 InsufficientCapacity", sentence(api, namespace)),
+        lambda: re.search(r"\b4 InsufficientCapacity", message_of(api, namespace)),
         20,
-        "the reason is said of all nodes it could have",
-        seeing=lambda: sentence(api, namespace),
+        "the message counts all its nodes",
+        seeing=lambda: message_of(api, namespace),
     )
-    said = set()
+    messages = set()
     for _ in range(8):
         tried = refusals(gang_scheduler)
-        come()
+        move()
         wait_for(
             lambda before=tried: refusals(gang_scheduler) >= before + 4,
             20,
             "kube-scheduler has tried each of them again",
         )
-        said.add(sentence(api, namespace))
+        messages.add(message_of(api, namespace))
 
-    assert len(said) == 1, said
+    assert len(messages) == 1, messages

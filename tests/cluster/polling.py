@@ -1,4 +1,4 @@
-"""Looks again and again while a block runs, as kubelets and kube-proxies do."""
+"""Calls a function periodically during a block, as kubelets and kube-proxies poll."""
 
 from __future__ import annotations
 
@@ -10,26 +10,25 @@ from typing import Self
 from .api import ApiError
 
 
-class Lookout:
-    """Calls *look* every so often, in a thread of its own, from entering the block to leaving it.
+class Poller:
+    """Calls *poll* every *every_s* seconds in a thread of its own, during a `with` block.
 
-    While the API server is away there is nothing to see. Any other error ends the looking, and the
-    block fails with it: a test should not have to find out why nothing happens any more.
+    Errors of the API server are ignored. Any other error ends the thread and fails the block.
     """
 
-    def __init__(self, look: Callable[[], None], every_s: float) -> None:
-        self._look = look
+    def __init__(self, poll: Callable[[], None], every_s: float) -> None:
+        self._poll = poll
         self._every_s = every_s
         self._ends = threading.Event()
-        self._thread = threading.Thread(target=self._look_on, name="lookout", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="poller", daemon=True)
         self._error: Exception | None = None
 
     @property
-    def is_over(self) -> bool:
+    def has_ended(self) -> bool:
         return self._ends.is_set()
 
     def pause(self) -> None:
-        """Wait until it is time to look again, or all is over."""
+        """Wait until the next poll, or the end of the block."""
         self._ends.wait(self._every_s)
 
     def __enter__(self) -> Self:
@@ -42,10 +41,10 @@ class Lookout:
         if self._error is not None and error[:1] in ((), (None,)):
             raise self._error
 
-    def _look_on(self) -> None:
+    def _run(self) -> None:
         try:
             while not self._ends.wait(self._every_s):
                 with suppress(ApiError):
-                    self._look()
+                    self._poll()
         except Exception as error:
             self._error = error

@@ -1,6 +1,6 @@
-"""Decides when and whether the API server takes a binding: an admission webhook of one namespace.
+"""An admission webhook that delays or denies bindings in one namespace.
 
-So a test can stand between two bindings of a gang: one is through, the other waits at the door.
+It lets a test act between two bindings of a gang: one is done, the other is delayed.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from .components import ApiServer
 from .waiting import wait_for
 
 WEBHOOKS = "validatingwebhookconfigurations.admissionregistration.k8s.io/v1"
-#: The API server waits for the door no longer than this.
-PATIENCE_S = 30
+#: The API server waits no longer than this for the webhook.
+TIMEOUT_S = 30
 
 
-class Doorman:
-    """Lets everybody in, except whom a test names; for a `with` block."""
+class BindingWebhook:
+    """Allows every binding except those that a test names; for a `with` block."""
 
     def __init__(self, api: Api, apiserver: ApiServer, namespace: str) -> None:
         self._api = api
@@ -31,7 +31,7 @@ class Doorman:
         self._certificate = apiserver.certificate
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
         self._server.daemon_threads = True
-        # The API server signed itself a certificate for this very address.
+        # The API server's own certificate is valid for this address.
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.load_cert_chain(apiserver.certificate, apiserver.key)
         self._server.socket = context.wrap_socket(self._server.socket, server_side=True)
@@ -44,8 +44,8 @@ class Doorman:
     def __enter__(self) -> Self:
         self._thread.start()
         self._api.create(self._configuration())
-        # It works from the moment the API server has heard of it: a binding of nobody tells.
-        wait_for(self._is_on_duty, 20, "the doorman is asked about bindings", every_s=0.02)
+        # The API server calls it after a moment, which a binding of a missing pod shows.
+        wait_for(self._is_called, 20, "the API server calls the webhook", every_s=0.02)
         return self
 
     def __exit__(
@@ -54,56 +54,56 @@ class Doorman:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self.let_all_in()
+        self.allow_all()
         self._api.delete(WEBHOOKS, self._namespace)
         self._server.shutdown()
         self._server.server_close()
 
     def delay(self, *pods: str) -> None:
-        """Keep the bindings of *pods* waiting until `let_all_in`."""
+        """Delay the bindings of *pods* until `allow_all`."""
         with self._changed:
             self._delayed.update(pods)
 
     def deny(self, *pods: str) -> None:
-        """Refuse the bindings of *pods* until `let_all_in`."""
+        """Deny the bindings of *pods* until `allow_all`."""
         with self._changed:
             self._denied.update(pods)
 
-    def let_all_in(self) -> None:
+    def allow_all(self) -> None:
         with self._changed:
             self._delayed.clear()
             self._denied.clear()
             self._changed.notify_all()
 
-    def wait_until_at_the_door(self, *pods: str) -> None:
-        wait_for(lambda: set(pods) <= set(self._waiting), 20, f"bindings of {pods} wait")
+    def wait_until_delayed(self, *pods: str) -> None:
+        wait_for(lambda: set(pods) <= set(self._waiting), 20, f"bindings of {pods} are delayed")
 
     def _decide(self, pod: str) -> bool:
         with self._changed:
             self._waiting.append(pod)
-            self._changed.wait_for(lambda: pod not in self._delayed, PATIENCE_S)
+            self._changed.wait_for(lambda: pod not in self._delayed, TIMEOUT_S)
             self._waiting.remove(pod)
             return pod not in self._denied
 
-    def _is_on_duty(self) -> bool:
-        self.deny("nobody")
+    def _is_called(self) -> bool:
+        self.deny("probe")
         binding = {
             "apiVersion": "v1",
             "kind": "Binding",
-            "metadata": {"name": "nobody"},
+            "metadata": {"name": "probe"},
             "target": {"kind": "Node", "name": "nowhere"},
         }
-        path = f"/api/v1/namespaces/{self._namespace}/pods/nobody/binding"
+        path = f"/api/v1/namespaces/{self._namespace}/pods/probe/binding"
         try:
             self._api.request("POST", path, binding)
         except Exception as refusal:
-            return "doorman" in str(refusal)
+            return "binding-webhook" in str(refusal)
         return False
 
     def _handler(self) -> type[BaseHTTPRequestHandler]:
-        doorman = self
+        webhook = self
 
-        class Door(BaseHTTPRequestHandler):
+        class Handler(BaseHTTPRequestHandler):
             protocol_version = "HTTP/1.1"
 
             def do_POST(self) -> None:
@@ -111,8 +111,8 @@ class Doorman:
                 request = json.loads(body)["request"]
                 response = {
                     "uid": request["uid"],
-                    "allowed": doorman._decide(request["name"]),
-                    "status": {"message": "the doorman says no"},
+                    "allowed": webhook._decide(request["name"]),
+                    "status": {"message": "denied by the test"},
                 }
                 review = {
                     "apiVersion": "admission.k8s.io/v1",
@@ -127,9 +127,9 @@ class Doorman:
                 self.wfile.write(answer)
 
             def log_message(self, *_: object) -> None:
-                """Stay silent."""
+                """Log nothing."""
 
-        return Door
+        return Handler
 
     def _configuration(self) -> Object:
         authority = base64.b64encode(self._certificate.read_bytes()).decode()
@@ -139,7 +139,7 @@ class Doorman:
             "metadata": {"name": self._namespace},
             "webhooks": [
                 {
-                    "name": "doorman.gang-extender.test",
+                    "name": "binding-webhook.gang-extender.test",
                     "clientConfig": {
                         "url": f"https://127.0.0.1:{self._server.server_port}/",
                         "caBundle": authority,
@@ -157,7 +157,7 @@ class Doorman:
                     },
                     "failurePolicy": "Fail",
                     "sideEffects": "None",
-                    "timeoutSeconds": PATIENCE_S,
+                    "timeoutSeconds": TIMEOUT_S,
                     "admissionReviewVersions": ["v1"],
                 }
             ],

@@ -1,4 +1,4 @@
-"""Follows one kind of object from outside: a list, then its watch, whatever happens between."""
+"""Lists and watches one resource, independently of the extender."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from .api import Api, ApiError, Object, Watch
 _AGAIN_S = 0.05
 
 
-class Following:
-    """Tells *hear* of every event and *look* of every list, in a thread of its own.
+class ListWatch:
+    """Calls *on_event* for every watch event and *on_list* for every list, in a thread of its own.
 
-    A watch that ends goes on from where it ended, so a restart of the API server loses nothing;
-    only when that past has been forgotten (compaction) is everything listed anew.
+    A watch that ends is resumed where it ended, so a restart of the API server loses no event;
+    everything is listed again only if the history was compacted.
     """
 
     def __init__(
@@ -24,21 +24,21 @@ class Following:
         resource: str,
         namespace: str | None = None,
         *,
-        hear: Callable[[str, Object], None],
-        look: Callable[[Object], None],
+        on_event: Callable[[str, Object], None],
+        on_list: Callable[[Object], None],
         fields: str = "",
     ) -> None:
         self._api = api
         self._resource = resource
         self._namespace = namespace
         self._fields = fields
-        self._hear = hear
-        self._look = look
+        self._on_event = on_event
+        self._on_list = on_list
         self._version = ""
         self._watch: Watch | None = None
         self._ends = threading.Event()
-        self._thread = threading.Thread(target=self._go_on, name=f"follow {resource}", daemon=True)
-        #: Why it follows no more, though nobody ended it.
+        self._thread = threading.Thread(target=self._run, name=f"follow {resource}", daemon=True)
+        #: The error that ended the thread.
         self.error: Exception | None = None
 
     def __enter__(self) -> Self:
@@ -52,11 +52,11 @@ class Following:
             self._watch.stop()
         self._thread.join(timeout=10)
 
-    def _go_on(self) -> None:
+    def _run(self) -> None:
         try:
             while not self._ends.is_set():
                 try:
-                    self._follow()
+                    self._watch_once()
                 except ApiError as error:
                     if error.status == 410:
                         self._version = ""
@@ -65,7 +65,7 @@ class Following:
             self.error = error
             raise
 
-    def _follow(self) -> None:
+    def _watch_once(self) -> None:
         if not self._version:
             self._list()
         with self._api.watch(
@@ -78,13 +78,13 @@ class Following:
                 return
             for kind, thing in self._watch:
                 if kind == "ERROR":
-                    # Most often it is too old by now; what else it may be, a list mends.
+                    # Usually the version is too old; a list corrects any other error too.
                     self._version = ""
                     return
-                self._hear(kind, thing)
+                self._on_event(kind, thing)
                 self._version = thing["metadata"]["resourceVersion"]
 
     def _list(self) -> None:
         listed = self._api.listing(self._resource, self._namespace, fields=self._fields)
-        self._look(listed)
+        self._on_list(listed)
         self._version = listed["metadata"]["resourceVersion"]

@@ -1,4 +1,4 @@
-"""Two sides that could lead: two extenders behind a Service, or two pairs with kube-scheduler."""
+"""Two candidates for one lease: extenders behind a Service, or pairs with kube-scheduler."""
 
 from __future__ import annotations
 
@@ -17,27 +17,27 @@ from .binaries import ensure
 from .components import Scheduler
 from .control_plane import SCHEDULER, ControlPlane
 from .extender_process import Extender
+from .lease_audit import LeaseAudit
 from .processes import Program
-from .referee import Referee
-from .replicas import Cable, Replica, Service
-from .users import EXTENDER_NAMESPACE, everyone
+from .replicas import Replica, ServerLink, Service
+from .users import EXTENDER_NAMESPACE, all_users
 from .waiting import wait_for
 
 LABEL = "gang-extender.io/leader=true"
-#: How often kube-scheduler looks whether the lease is free, and up to 2.2 times as seldom. By
-#: default 2 s, too long for somebody who waits three.
+#: How often kube-scheduler tries to acquire the lease (with jitter up to 2.2 times as long). The
+#: default of 2 s is too long for a limit of three.
 RETRY_PERIOD = "500ms"
 
 
 @dataclass
-class Side:
-    """What lives and dies together: an extender, in a pair with its kube-scheduler."""
+class Candidate:
+    """An extender, in a pair with its kube-scheduler; they are started and killed together."""
 
-    #: The pod it would live in, and the name of its host.
+    #: The name of its pod, and its host name.
     pod: str
     extender: Replica
-    #: Its way to the API server.
-    cable: Cable
+    #: Its connection to the API server.
+    link: ServerLink
     scheduler: Scheduler | None = None
 
     @property
@@ -53,59 +53,59 @@ class Side:
         return not any(program.is_running for program in self.programs)
 
     def start(self) -> None:
-        # The extender first: kube-scheduler, once it leads, asks it.
+        # The extender first: kube-scheduler calls it when it leads.
         for program in reversed(self.programs):
             if not program.is_running:
                 program.start()
 
-    def tell(self, what: signal.Signals) -> None:
-        """Signal all of it at once, as a kubelet or a machine does."""
+    def send_signal(self, what: signal.Signals) -> None:
+        """Signal all programs at once, as a kubelet does."""
         for program in self.programs:
             if program.is_running:
                 os.killpg(program.pid, what)
 
     def kill(self) -> None:
-        self.tell(signal.SIGKILL)
+        self.send_signal(signal.SIGKILL)
         for program in self.programs:
             program.kill()
 
 
 @dataclass
-class Rivals:
-    """Two sides, and who judges them."""
+class Candidates:
+    """Two candidates, and the audit of their writes."""
 
     plane: ControlPlane
     scheduler_name: str
-    sides: list[Side]
-    referee: Referee
+    members: list[Candidate]
+    audit: LeaseAudit
     #: Whether the leader's pod is labelled.
     is_labelled: bool = False
 
-    def leader(self) -> Side:
-        """Give the only one that is ready."""
+    def leader(self) -> Candidate:
+        """Wait until exactly one is ready, and return it."""
 
-        def leading() -> list[Side]:
-            return [side for side in self.sides if side.leads]
+        def leading() -> list[Candidate]:
+            return [candidate for candidate in self.members if candidate.leads]
 
         (one,) = wait_for(lambda: len(found := leading()) == 1 and found, 60, "one leads")
         return one
 
-    def other(self, side: Side) -> Side:
-        return next(each for each in self.sides if each is not side)
+    def other(self, candidate: Candidate) -> Candidate:
+        return next(each for each in self.members if each is not candidate)
 
-    def restore(self) -> None:
-        for side in self.sides:
-            side.start()
+    def start_all(self) -> None:
+        for candidate in self.members:
+            candidate.start()
 
     def labelled(self) -> list[str]:
-        """Those of the two pods that carry the label of the leader."""
+        """Return which of the two pods have the leader label."""
         found = self.plane.api.list("pods", EXTENDER_NAMESPACE, labels=LABEL)
         names = [pod["metadata"]["name"] for pod in found]
-        return [name for name in names if name in {side.pod for side in self.sides}]
+        return [name for name in names if name in {candidate.pod for candidate in self.members}]
 
 
 class HasUrl(Protocol):
-    """Where kube-scheduler asks."""
+    """Anything with the URL of the hooks."""
 
     @property
     def url(self) -> str: ...
@@ -118,23 +118,23 @@ def behind_a_service(
     *,
     kind: type[Replica] = Replica,
     before: Callable[[Service], AbstractContextManager[HasUrl]] = nullcontext,
-) -> Iterator[Rivals]:
-    """Run two extenders with a lease of their own; a Service follows the leader's label.
+) -> Iterator[Candidates]:
+    """Run two extenders with their own lease, behind a Service that selects the leader label.
 
-    *before* puts something between kube-scheduler and it.
+    *before* wraps the Service, for example in a proxy.
     """
     scheduler_name, lease = f"{name}-scheduler", f"{EXTENDER_NAMESPACE}/{name}"
     plane.api.create(
-        *_rights(name, ["get", "patch"], list(_pods(name))), *map(_pod, _pods(name).values())
+        *_rbac(name, ["get", "patch"], list(_pods(name))), *map(_pod, _pods(name).values())
     )
     with ExitStack() as running:
         sides = []
         for user, pod in _pods(name).items():
-            cable = running.enter_context(Cable(plane.apiserver.ports[0]))
+            link = running.enter_context(ServerLink(plane.apiserver.ports[0]))
             extender = kind(
                 f"gang-extender-{pod}",
                 plane.logs,
-                kubeconfig=_by_cable(plane, user, name, cable),
+                kubeconfig=_kubeconfig_by(plane, user, name, link),
                 arguments=(
                     f"--scheduler-name={scheduler_name}",
                     "--lease=own",
@@ -146,17 +146,17 @@ def behind_a_service(
                 ),
             )
             plane.programs.append(extender)
-            sides.append(Side(pod, running.enter_context(extender), cable))
-        rivals = Rivals(
-            plane, scheduler_name, sides, _referee(plane, lease, name), is_labelled=True
+            sides.append(Candidate(pod, running.enter_context(extender), link))
+        candidates = Candidates(
+            plane, scheduler_name, sides, _audit(plane, lease, name), is_labelled=True
         )
         service = running.enter_context(
-            Service({side.pod: side.extender for side in sides}, rivals.labelled)
+            Service({candidate.pod: candidate.extender for candidate in sides}, candidates.labelled)
         )
-        asked: Any = running.enter_context(before(service))
-        config = plane.scheduler_config(asked, f"--scheduler-name={scheduler_name}")
+        target: Any = running.enter_context(before(service))
+        config = plane.scheduler_config(target, f"--scheduler-name={scheduler_name}")
         running.enter_context(plane.scheduler(config))
-        yield rivals
+        yield candidates
         for pod in _pods(name).values():
             plane.api.delete("pods", pod, EXTENDER_NAMESPACE, grace_seconds=0)
 
@@ -164,20 +164,20 @@ def behind_a_service(
 @contextmanager
 def in_pairs(
     plane: ControlPlane, name: str = "pair", *, retry_period: str = RETRY_PERIOD
-) -> Iterator[Rivals]:
-    """Run two pairs of kube-scheduler and extender, each on a host name of its own as in a pod."""
+) -> Iterator[Candidates]:
+    """Run two pairs of kube-scheduler and extender, each with its own host name as in a pod."""
     scheduler_name = f"{name}-scheduler"
     lease = f"{EXTENDER_NAMESPACE}/{scheduler_name}"
-    plane.api.create(*_rights(scheduler_name, ["get"], list(_pods(name))))
-    plane.api.create(*_rights(f"{scheduler_name}-s", ["get", "create", "update"]))
+    plane.api.create(*_rbac(scheduler_name, ["get"], list(_pods(name))))
+    plane.api.create(*_rbac(f"{scheduler_name}-s", ["get", "create", "update"]))
     with ExitStack() as running:
         sides = []
         for user, pod in _pods(name).items():
-            cable = running.enter_context(Cable(plane.apiserver.ports[0]))
-            extender = OnHost(
+            link = running.enter_context(ServerLink(plane.apiserver.ports[0]))
+            extender = ExtenderOnHost(
                 f"gang-extender-{pod}",
                 plane.logs,
-                kubeconfig=_by_cable(plane, user, name, cable),
+                kubeconfig=_kubeconfig_by(plane, user, name, link),
                 arguments=(
                     f"--scheduler-name={scheduler_name}",
                     "--lease=scheduler",
@@ -192,16 +192,16 @@ def in_pairs(
                 f"kube-scheduler-{pod}",
                 ensure(SCHEDULER)[SCHEDULER],
                 plane.logs,
-                config=_election(plane, extender, scheduler_name, cable, pod, retry_period),
+                config=_election(plane, extender, scheduler_name, link, pod, retry_period),
             )
             scheduler.host = pod
             plane.programs.append(scheduler)
-            sides.append(Side(pod, extender, cable, running.enter_context(scheduler)))
-        yield Rivals(plane, scheduler_name, sides, _referee(plane, lease, name))
+            sides.append(Candidate(pod, extender, link, running.enter_context(scheduler)))
+        yield Candidates(plane, scheduler_name, sides, _audit(plane, lease, name))
 
 
-class OnHost(Replica):
-    """An extender on a host name of its own."""
+class ExtenderOnHost(Replica):
+    """An extender with its own host name."""
 
     host = ""
 
@@ -210,7 +210,7 @@ class OnHost(Replica):
 
 
 class SchedulerOnHost(Scheduler):
-    """A kube-scheduler on a host name of its own: it names itself by it in its lease."""
+    """A kube-scheduler with its own host name, which it writes into its lease."""
 
     host = ""
 
@@ -219,7 +219,7 @@ class SchedulerOnHost(Scheduler):
 
 
 def on_host(name: str, command: Sequence[str | Path]) -> list[str | Path]:
-    """Run *command* where the host is called *name*, as the containers of a pod are."""
+    """Return *command* with *name* as host name, as in the containers of a pod."""
     unshare = ["unshare", "--uts"]
     if os.geteuid() != 0:
         unshare += ["--user", "--map-root-user"]
@@ -227,21 +227,21 @@ def on_host(name: str, command: Sequence[str | Path]) -> list[str | Path]:
 
 
 def _pods(name: str) -> dict[str, str]:
-    """Name the pods of the two by their users, which are theirs alone for the audit log's sake."""
+    """Return the pods by user; each has its own user, so that the audit log distinguishes them."""
     return {f"{name}-{letter}": f"{name}-{letter}" for letter in "ab"}
 
 
-def _referee(plane: ControlPlane, lease: str, name: str) -> Referee:
+def _audit(plane: ControlPlane, lease: str, name: str) -> LeaseAudit:
     assert plane.apiserver.audit_log is not None
-    users = everyone()
+    users = all_users()
     sides = {users[user].name: f"{pod}_" for user, pod in _pods(name).items()}
-    return Referee(plane.apiserver.audit_log, lease, sides)
+    return LeaseAudit(plane.apiserver.audit_log, lease, sides)
 
 
-def _by_cable(plane: ControlPlane, user: str, name: str, cable: Cable) -> Path:
+def _kubeconfig_by(plane: ControlPlane, user: str, name: str, link: ServerLink) -> Path:
     about = yaml.safe_load(plane.kubeconfig(user).read_text())
-    about["clusters"][0]["cluster"]["server"] = f"https://127.0.0.1:{cable.port}"
-    kubeconfig = plane.folder / f"{user}-{name}-{cable.port}.kubeconfig"
+    about["clusters"][0]["cluster"]["server"] = f"https://127.0.0.1:{link.port}"
+    kubeconfig = plane.folder / f"{user}-{name}-{link.port}.kubeconfig"
     kubeconfig.write_text(yaml.safe_dump(about))
     return kubeconfig
 
@@ -250,11 +250,11 @@ def _election(
     plane: ControlPlane,
     extender: Extender,
     scheduler_name: str,
-    cable: Cable,
+    link: ServerLink,
     pod: str,
     retry_period: str,
 ) -> Path:
-    """What our command line prints for pairs, by the cable and with a quicker look."""
+    """Write the printed configuration for pairs, with its own connection and a shorter retry."""
     text = plane.scheduler_config(
         extender,
         f"--scheduler-name={scheduler_name}",
@@ -262,8 +262,8 @@ def _election(
         f"--lease-namespace={EXTENDER_NAMESPACE}",
     )
     config = yaml.safe_load(text)
-    by_cable = _by_cable(plane, "scheduler", scheduler_name, cable)
-    config["clientConnection"]["kubeconfig"] = str(by_cable)
+    kubeconfig = _kubeconfig_by(plane, "scheduler", scheduler_name, link)
+    config["clientConnection"]["kubeconfig"] = str(kubeconfig)
     config["leaderElection"]["retryPeriod"] = retry_period
     path = plane.folder / f"{scheduler_name}-{pod}.yaml"
     path.write_text(yaml.safe_dump(config))
@@ -271,7 +271,7 @@ def _election(
 
 
 def _pod(name: str) -> Object:
-    """The pod in which an extender would run; nobody schedules it."""
+    """Return the pod of an extender; it is never scheduled."""
     security = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
     container = {"name": "extender", "image": "gang-extender", "securityContext": security}
     return {
@@ -279,15 +279,15 @@ def _pod(name: str) -> Object:
         "kind": "Pod",
         "metadata": {"name": name, "namespace": EXTENDER_NAMESPACE},
         "spec": {
-            "schedulerName": "nobody",
+            "schedulerName": "none",
             "securityContext": {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}},
             "containers": [container],
         },
     }
 
 
-def _rights(name: str, verbs: list[str], extenders: Sequence[str] = ()) -> list[Object]:
-    """What two need besides what one needs: their lease, and here users of their own."""
+def _rbac(name: str, verbs: list[str], extenders: Sequence[str] = ()) -> list[Object]:
+    """Return the RBAC objects for the lease, and for the users of the two."""
     group = "rbac.authorization.k8s.io"
     users = extenders or ("system:kube-scheduler",)
     subjects = [{"kind": "User", "name": user} for user in users]

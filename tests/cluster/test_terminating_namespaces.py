@@ -1,4 +1,4 @@
-"""A namespace that is being deleted: nothing can be made in it, and that is nobody's fault."""
+"""A terminating namespace, in which no event can be created."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from tests import objects
 from .control_plane import ControlPlane
 from .waiting import wait_for
 
-SCHEDULER = "leaver"
+SCHEDULER = "terminating-scheduler"
 
 
-def test_what_cannot_be_said_in_it_is_counted_and_no_warning(
+def test_refused_events_are_counted_and_not_logged_as_warnings(
     plane: ControlPlane, namespace: str
 ) -> None:
     plane.api.create(objects.pod_group("train", namespace, 2))
@@ -26,16 +26,16 @@ def test_what_cannot_be_said_in_it_is_counted_and_no_warning(
             labels = {"kind": "Event", "outcome": outcome}
             return extender.metric("gang_extender_status_writes_total", **labels)
 
-        wait_for(lambda: counted("written"), 60, "that it waits is told")
-        # Without a kube-controller-manager a namespace is never done with being deleted.
+        wait_for(lambda: counted("written"), 60, "an event says that it waits")
+        # Without kube-controller-manager a namespace stays terminating.
         plane.api.delete("namespaces", namespace)
         plane.api.delete("pods", "train-1", namespace, grace_seconds=0)
-        wait_for(lambda: counted("gone"), 60, "that it lacks a member cannot be told")
-        said = extender.log_since_start()
+        wait_for(lambda: counted("gone"), 60, "the next event is refused")
+        log = extender.log_since_start()
 
-    assert counted_warnings(said) == 0
-    assert "because it is being terminated" in said
+    assert warnings(log) == 0
+    assert "because it is being terminated" in log
 
 
-def counted_warnings(said: str) -> int:
-    return sum("not written" in line and '"level": "warning"' in line for line in said.splitlines())
+def warnings(log: str) -> int:
+    return sum("not written" in line and '"level": "warning"' in line for line in log.splitlines())

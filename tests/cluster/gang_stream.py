@@ -1,4 +1,4 @@
-"""Gangs that come all the time, watched from outside."""
+"""A steady stream of gangs, and the binds that an external observer sees."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ SIZE = 3
 _EVERY_S = 0.5
 
 
-class Arrivals:
-    """One gang of three after the other, for a `with` block."""
+class GangStream:
+    """Creates one gang of three after the other during a `with` block."""
 
     def __init__(
         self, plane: ControlPlane, namespace: str, selector: dict[str, str], scheduler: str
@@ -29,11 +29,11 @@ class Arrivals:
         self._scheduler = scheduler
         self._numbers = count()
         self._ends = threading.Event()
-        self._thread = threading.Thread(target=self._arrive, daemon=True)
+        self._thread = threading.Thread(target=self._create_gangs, daemon=True)
         self.observer: BindObserver = plane.binds(namespace)
         self.names: list[str] = []
 
-    def __enter__(self) -> Arrivals:
+    def __enter__(self) -> GangStream:
         self.observer.__enter__()
         self._thread.start()
         return self
@@ -43,7 +43,7 @@ class Arrivals:
         self.observer.__exit__(None, None, None)
 
     def wait_for_a_start_after(self, moment: float, seconds: float) -> float:
-        """Wait until a pod is bound later than *moment*; gives when it was."""
+        """Wait until a pod is bound later than *moment*; return the time of that bind."""
 
         def later() -> list[float]:
             return [bind.at for bind in self.observer.binds if bind.at > moment]
@@ -51,12 +51,12 @@ class Arrivals:
         return min(wait_for(later, seconds, "gangs start again"))
 
     def end(self, seconds: float = 90) -> None:
-        """Let no more come, and wait until all have started."""
+        """Create no more gangs, and wait until all have started."""
         self._stop()
         self.observer.wait_for(SIZE * len(self.names), seconds)
 
-    def torn_s(self) -> float:
-        """The longest time in which a part of a gang stood alone; those not whole yet do still."""
+    def partial_s(self) -> float:
+        """Return the longest time for which a gang was bound in part, up to now."""
         times: dict[str, list[float]] = defaultdict(list)
         for bind in self.observer.binds:
             times[bind.pod.rpartition("-")[0]].append(bind.at)
@@ -69,7 +69,7 @@ class Arrivals:
         self._ends.set()
         self._thread.join()
 
-    def _arrive(self) -> None:
+    def _create_gangs(self) -> None:
         while not self._ends.wait(_EVERY_S):
             name = f"gang{next(self._numbers)}"
             pods = objects.pods(

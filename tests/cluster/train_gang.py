@@ -1,4 +1,4 @@
-"""Gangs that wait at the barrier, and a kube-scheduler played by hand beside the real one."""
+"""A gang whose binds wait, and the bind hook called as kube-scheduler calls it."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from .control_plane import ControlPlane
 from .extender_process import Extender
 from .waiting import wait_for
 
-#: The pods of a test's own pair; `gang-scheduler` belongs to the shared one.
+#: The scheduler name of a test's own pair; `gang-scheduler` belongs to the shared one.
 SCHEDULER = "race-scheduler"
-#: Its flags: a gang of which a member is missing is held as long as a test needs it.
+#: Its flags: the binds of an incomplete gang wait as long as a test needs them.
 OURS = (f"--scheduler-name={SCHEDULER}", "--arrival-grace-s=60")
 
 
@@ -29,7 +29,7 @@ POOL = "gang-extender.test/pool"
 
 @dataclass(frozen=True, slots=True)
 class GangScheduler:
-    """The pair under test."""
+    """An extender and its kube-scheduler."""
 
     extender: Extender
     scheduler: Scheduler
@@ -44,8 +44,8 @@ class Pool:
 
 
 @dataclass(frozen=True, slots=True)
-class Stage:
-    """One gang `train` in one namespace, before the barrier of one extender."""
+class TrainGang:
+    """The gang `train` in one namespace, scheduled by one pair."""
 
     api: Api
     pair: GangScheduler
@@ -56,25 +56,25 @@ class Stage:
     def extender(self) -> Extender:
         return self.pair.extender
 
-    def hold(self, count: int, minimum: int) -> None:
-        """Make a gang that needs *minimum* members, and bring *count* of them to the barrier.
+    def create_waiting(self, count: int, minimum: int) -> None:
+        """Create a gang that needs *minimum* members, and wait until *count* binds wait.
 
-        A member is only let in early if the extender has heard of its PodGroup and its nodes by
-        then; where it has not, the members are made anew, and it has.
+        filter admits a member of an incomplete gang only if the extender knows the PodGroup and
+        the nodes by then; otherwise the members are created again.
         """
-        # Those of the test before may still be on their way out, and would count as ours.
-        self.wait_until_held(0)
+        # Waiting binds of the previous test may still be released, and would count here.
+        self.wait_for_waiting_binds(0)
         self.api.create(objects.pod_group("train", self.namespace, minimum))
         for _ in range(9):
             self.add(*range(count))
             with suppress(AssertionError):
-                self.wait_until_held(count, seconds=3)
+                self.wait_for_waiting_binds(count, seconds=3)
                 return
             for index in range(count):
                 self.delete(index)
-            self.wait_until_held(0)
+            self.wait_for_waiting_binds(0)
         self.add(*range(count))
-        self.wait_until_held(count)
+        self.wait_for_waiting_binds(count)
 
     def add(self, *indexes: int, **pod: Any) -> None:
         """Create members of the gang."""
@@ -91,32 +91,32 @@ class Stage:
         spec = {"spec": {"minMember": minimum}}
         self.api.patch(objects.POD_GROUPS, "train", spec, self.namespace)
 
-    def wait_until_held(self, count: int, seconds: float = 20) -> None:
+    def wait_for_waiting_binds(self, count: int, seconds: float = 20) -> None:
         extender = self.extender
         wait_for(
-            lambda: extender.held == count,
+            lambda: extender.waiting_binds == count,
             seconds,
-            f"{count} binds are held",
+            f"{count} binds wait",
             every_s=0.01,
-            seeing=lambda: extender.held,
+            seeing=lambda: extender.waiting_binds,
         )
 
     def released(self, cause: str) -> int:
-        """Count the binds that ended for *cause*, whosever they were."""
+        """Count the waiting binds that ended for *cause*, of any gang."""
         return int(self.extender.metric("gang_extender_bind_wait_seconds_count", cause=cause))
 
     @property
     def bound(self) -> list[str]:
-        """Name the members that are on a node."""
+        """Return the names of the bound members."""
         pods = self.api.list("pods", self.namespace)
         return sorted(pod["metadata"]["name"] for pod in pods if objects.node_of(pod))
 
     def refusals(self, pod: str) -> str:
-        """Give all that kube-scheduler said about a pod that did not start."""
+        """Return all messages of kube-scheduler about a pod that did not start."""
         events = self.api.list("events", self.namespace, fields=f"involvedObject.name={pod}")
         return " ".join(each["message"] for each in events if each["reason"] != "Scheduled")
 
-    def wait_until_told(self, pod: str, words: str) -> None:
+    def wait_until_refused(self, pod: str, words: str) -> None:
         wait_for(
             lambda: words in self.refusals(pod),
             20,
@@ -125,15 +125,15 @@ class Stage:
         )
 
 
-class ByHand:
-    """Calls the bind hook as kube-scheduler does, for a `with` block."""
+class BindCaller:
+    """Calls the bind hook as kube-scheduler does, during a `with` block."""
 
-    def __init__(self, stage: Stage) -> None:
-        self._stage = stage
+    def __init__(self, train: TrainGang) -> None:
+        self._train = train
         self._http = urllib3.PoolManager(retries=False, timeout=60)
         self._callers = ThreadPoolExecutor(4)
 
-    def __enter__(self) -> ByHand:
+    def __enter__(self) -> BindCaller:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -141,7 +141,7 @@ class ByHand:
         self._http.clear()
 
     def bind(self, pod: Object, node: str) -> Future[str]:
-        """Give the error of the answer, empty when the pod is bound."""
+        """Call bind; the result is the error of the response, empty if the pod is bound."""
         about = pod["metadata"]
         call = {
             "PodName": about["name"],
@@ -149,7 +149,7 @@ class ByHand:
             "PodUID": about["uid"],
             "Node": node,
         }
-        url = f"{self._stage.extender.url}/bind"
+        url = f"{self._train.extender.url}/bind"
         return self._callers.submit(
             lambda: self._http.request("POST", url, json=call).json()["Error"]
         )
@@ -166,7 +166,7 @@ def gang(
 
 
 def set_budget(api: Api, name: str, namespace: str, *, allowed: int, lag: int = 0) -> None:
-    """Play the disruption controller, which this control plane does not run."""
+    """Write the status of a budget: this control plane runs no disruption controller."""
     resource = "poddisruptionbudgets.policy/v1"
     generation = api.get(resource, name, namespace)["metadata"]["generation"]
     status: dict[str, Any] = {

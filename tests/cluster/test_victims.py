@@ -1,4 +1,4 @@
-"""Making room without harm, on the real API server: nobody leaves in vain, nobody waits in vain."""
+"""Victims on the real API server: refusals, sets, stuck pods, roles and resizes."""
 
 from __future__ import annotations
 
@@ -10,31 +10,31 @@ import pytest
 from extender.planner import policy_parser
 from tests import objects
 
-from . import telling
+from . import reported
 from .api import Api, Object
 from .components import http_json
 from .control_plane import ControlPlane
-from .observer import alive
-from .stage import GangScheduler, Pool, gang, running_pair, set_budget
-from .telling import wait_until_running
+from .observer import running_members
+from .reported import wait_until_running
+from .train_gang import GangScheduler, Pool, gang, running_pair, set_budget
 from .waiting import wait_for
 
 Nodes = Callable[..., Pool]
 Create = Callable[..., list[Object]]
 
-#: Of the pair that most tests share, and of pairs of a test's own.
-SCHEDULER = "room-scheduler"
-OWN = "own-room-scheduler"
-#: So soon after its grace a pod is given up here.
+#: The scheduler names of the pair that most tests share, and of a test's own pair.
+SCHEDULER = "victims-scheduler"
+OWN = "own-victims-scheduler"
+#: A pod that still terminates so long after its grace period counts as stuck.
 STUCK_S = 2
-#: What must come true comes true so soon after the last change.
+#: Timeout for starts after the last change.
 SOON_S = 10
 ROLE = "volcano.sh/task-spec"
 
 
 @pytest.fixture(scope="module")
 def pair(plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[GangScheduler]:
-    """A pair whose plans know of no budgets (Volcano's installer leaves the plugin out too)."""
+    """A pair without the pdb plugin, which Volcano's installer does not enable either."""
     policy = tmp_path_factory.mktemp("policy") / "policy.yaml"
     policy.write_text(policy_parser.DEFAULT_TEXT.replace("  - name: pdb\n", ""))
     options = (f"--config={policy}", f"--stuck-s={STUCK_S}")
@@ -65,14 +65,14 @@ def demand(
     priority: str,
     scheduler: str = SCHEDULER,
 ) -> None:
-    """Create a gang that others have to leave for."""
+    """Create a gang that needs victims."""
     api.create(objects.pod_group(name, namespace, count, priorityClassName=priority))
     rest = {"priority": priority, "node_selector": pool.selector, "scheduler": scheduler}
     api.create(*objects.pods(count, name, namespace, gang=name, **rest))
 
 
 def wait_until_seen(pair: GangScheduler, kind: str, name: str, **facts: Any) -> None:
-    """Wait until a plan was made that saw an object with these facts in its status."""
+    """Wait until a plan was made with an object that has *facts* in its status."""
 
     def seen() -> bool:
         listed = http_json("GET", f"{pair.extender.ops_url}/api/v1/snapshot")
@@ -84,20 +84,20 @@ def wait_until_seen(pair: GangScheduler, kind: str, name: str, **facts: Any) -> 
             for each in listed["items"]
         )
 
-    wait_for(seen, 15, f"the extender has seen {kind} {name} with {facts}")
+    wait_for(seen, 15, f"the extender knows {kind} {name} with {facts}")
 
 
-def stays(pair: GangScheduler, namespace: str, name: str) -> list[str]:
-    """Give what the story of a gang says of victims that did not leave."""
-    story = telling.over_http(pair.extender, namespace, name)["history"]
-    return [line["message"] for line in story if line["reason"] == "VictimNotEvicted"]
+def failed_evictions(pair: GangScheduler, namespace: str, name: str) -> list[str]:
+    """Return the messages in the history of a gang about victims that were not evicted."""
+    history = reported.explanation(pair.extender, namespace, name)["history"]
+    return [line["message"] for line in history if line["reason"] == "VictimNotEvicted"]
 
 
 # Refusals
 
 
 @pytest.mark.parametrize("guarded", ["one", "two"])
-def test_when_the_first_choice_may_not_leave_another_does_at_once(
+def test_another_victim_is_evicted_if_a_budget_protects_the_first(
     plane: ControlPlane,
     api: Api,
     pair: GangScheduler,
@@ -117,10 +117,10 @@ def test_when_the_first_choice_may_not_leave_another_does_at_once(
         demand(api, "vip", namespace, 4, pool, urgent)
         binds.wait_for(4, SOON_S, prefix="vip")
 
-    assert alive(api, namespace)[guarded] == 4
+    assert running_members(api, namespace)[guarded] == 4
 
 
-def test_a_budget_that_gives_in_is_used_at_once(
+def test_budget_that_allows_evictions_again_is_used_at_once(
     plane: ControlPlane,
     api: Api,
     pair: GangScheduler,
@@ -134,16 +134,16 @@ def test_a_budget_that_gives_in_is_used_at_once(
     set_budget(api, "keep", namespace, allowed=0)
     wait_until_seen(pair, "PodDisruptionBudget", "keep", disruptionsAllowed=0)
     demand(api, "vip", namespace, 4, pool, urgent)
-    telling.wait_until_waiting(pair.extender, namespace, "vip", "InsufficientCapacity")
-    told = telling.over_http(pair.extender, namespace, "vip")["message"]
-    assert f"PodDisruptionBudget {namespace}/keep allows 0 disruptions" in told
+    reported.wait_until_waiting(pair.extender, namespace, "vip", "InsufficientCapacity")
+    message = reported.explanation(pair.extender, namespace, "vip")["message"]
+    assert f"PodDisruptionBudget {namespace}/keep allows 0 disruptions" in message
 
     with plane.binds(namespace) as binds:
         set_budget(api, "keep", namespace, allowed=4)
         binds.wait_for(4, SOON_S, prefix="vip")
 
 
-def test_nobody_leaves_in_vain_beside_a_victim_the_api_server_refuses(
+def test_no_other_pod_is_evicted_if_the_api_server_refuses_a_victim(
     plane: ControlPlane,
     api: Api,
     pair: GangScheduler,
@@ -155,31 +155,31 @@ def test_nobody_leaves_in_vain_beside_a_victim_the_api_server_refuses(
     run(api, "free", namespace, 4, pool)
     run(api, "guarded", namespace, 4, pool, labels={"app": "db"})
     api.create(objects.budget("stale", namespace, {"app": "db"}, minimum=0))
-    # The disruption controller has not seen its latest version: the Eviction API says 429.
+    # The disruption controller has not seen its latest version: the Eviction API answers 429.
     set_budget(api, "stale", namespace, allowed=4, lag=-1)
     wait_until_seen(pair, "PodDisruptionBudget", "stale", disruptionsAllowed=4)
 
     with plane.binds(namespace) as binds:
         demand(api, "vip", namespace, 8, pool, urgent)
-        wait_for(lambda: stays(pair, namespace, "vip"), 15, "the API server has refused")
-        assert alive(api, namespace) == {"free": 4, "guarded": 4}
+        wait_for(lambda: failed_evictions(pair, namespace, "vip"), 15, "the API server has refused")
+        assert running_members(api, namespace) == {"free": 4, "guarded": 4}
 
-        # Nobody is asked again who was refused, and another gang finds room without them.
+        # Refused victims are not asked again, and another gang fits without them.
         demand(api, "second", namespace, 4, pool, urgent)
         binds.wait_for(4, SOON_S, prefix="second")
-    # Bound is not running yet.
+    # A bound pod does not run yet.
     wait_for(
-        lambda: alive(api, namespace) == {"guarded": 4, "second": 4},
+        lambda: running_members(api, namespace) == {"guarded": 4, "second": 4},
         10,
         "the others stay, and the second gang runs",
-        seeing=lambda: alive(api, namespace),
+        seeing=lambda: running_members(api, namespace),
     )
 
 
 # Sets
 
 
-def test_a_restart_in_the_middle_of_a_slow_set_asks_for_nobody_else(
+def test_extender_restarted_while_victims_terminate_evicts_no_other_pods(
     plane: ControlPlane, api: Api, namespace: str, nodes: Nodes, urgent: str
 ) -> None:
     pool = nodes(4, cpu="4")
@@ -188,21 +188,23 @@ def test_a_restart_in_the_middle_of_a_slow_set_asks_for_nobody_else(
             run(api, f"small{number}", namespace, 2, pool, stop_seconds=6, scheduler=OWN)
         demand(api, "vip", namespace, 8, pool, urgent, OWN)
         wait_for(
-            lambda: sum(alive(api, namespace, "small").values()) < 16, 10, "somebody is leaving"
+            lambda: sum(running_members(api, namespace, "small").values()) < 16,
+            10,
+            "a pod terminates",
         )
         pair.extender.kill()
         pair.extender.start()
         binds.wait_for(8, 6 + 2 * SOON_S, prefix="vip")
 
-        left = alive(api, namespace, "small")
+        left = running_members(api, namespace, "small")
         assert set(left.values()) == {2}
         assert sum(left.values()) == 8
 
 
-# Pods that do not go
+# Stuck pods
 
 
-def test_a_pod_stuck_in_terminating_keeps_nobody_from_idle_room(
+def test_stuck_terminating_pod_does_not_block_free_capacity(
     plane: ControlPlane, api: Api, pair: GangScheduler, namespace: str, nodes: Nodes
 ) -> None:
     pool = nodes(3, cpu="4")
@@ -212,14 +214,15 @@ def test_a_pod_stuck_in_terminating_keeps_nobody_from_idle_room(
     with plane.binds(namespace) as binds:
         api.delete("pods", "hanging-0", namespace)
         gang(api, "large", namespace, 3, pool, **rest)
-        telling.wait_until_waiting(pair.extender, namespace, "large", "WaitingForVictims")
+        reported.wait_until_waiting(pair.extender, namespace, "large", "WaitingForVictims")
         gang(api, "small", namespace, 1, pool, **rest)
         binds.wait_for(1, 1 + STUCK_S + SOON_S, prefix="small")
         assert (
-            telling.over_http(pair.extender, namespace, "large")["reason"] == "InsufficientCapacity"
+            reported.explanation(pair.extender, namespace, "large")["reason"]
+            == "InsufficientCapacity"
         )
 
-        # When it goes after all, its room is used like any other.
+        # When it is gone in the end, its capacity is used.
         api.delete("pods", "hanging-0", namespace, grace_seconds=0)
         api.delete("pods", "small-0", namespace, grace_seconds=0)
         binds.wait_for(3, SOON_S, prefix="large")
@@ -234,7 +237,7 @@ def test_kube_scheduler_may_not_preempt_the_only_member_of_a_needed_role(
     pool = nodes(2, cpu="3")
     chosen, other = ({"kubernetes.io/hostname": name} for name in pool.names)
     train: dict[str, Any] = {"gang": "train", "scheduler": OWN}
-    # Nobody but kube-scheduler evicts here.
+    # Only kube-scheduler evicts here.
     with running_pair(plane, "--dry-run", scheduler_name=OWN) as pair:
         api.create(
             objects.pod_group("train", namespace, 2, minTaskMember={"ps": 1, "worker": 1}),
@@ -257,21 +260,21 @@ def test_kube_scheduler_may_not_preempt_the_only_member_of_a_needed_role(
         wait_for(
             lambda: pair.extender.metric(answers, verb="preempt", outcome="vetoed"),
             10,
-            "kube-scheduler has tried to preempt and was told no",
+            "the preemption of kube-scheduler is vetoed",
         )
-        assert alive(api, namespace) == {"train": 1, "train-w": 3}
+        assert running_members(api, namespace) == {"train": 1, "train-w": 3}
 
         # One of three workers is enough for the gang.
         with plane.binds(namespace) as binds:
             api.create(objects.pod("beside", namespace, cpu="2", node_selector=other, **rest))
             binds.wait_for(1, 2 * SOON_S, prefix="beside")
-        assert alive(api, namespace)["train-w"] == 1
+        assert running_members(api, namespace)["train-w"] == 1
 
 
 # Resizes
 
 
-def test_a_resize_counts_as_kube_scheduler_counts_it(
+def test_resize_counts_as_in_kube_scheduler(
     plane: ControlPlane, api: Api, pair: GangScheduler, namespace: str, nodes: Nodes
 ) -> None:
     pool = nodes(1, cpu="4")
@@ -280,16 +283,16 @@ def test_a_resize_counts_as_kube_scheduler_counts_it(
     report(api, namespace, pending("Deferred"))
 
     with plane.binds(namespace) as binds:
-        # A resize that waits keeps its claim, …
+        # A deferred resize counts as a request, …
         gang(api, "three", namespace, 3, pool, scheduler=SCHEDULER)
-        telling.wait_until_waiting(pair.extender, namespace, "three", "InsufficientCapacity")
-        # … and one that can never happen claims nothing.
+        reported.wait_until_waiting(pair.extender, namespace, "three", "InsufficientCapacity")
+        # … and an infeasible one does not.
         report(api, namespace, pending("Infeasible"))
         binds.wait_for(3, SOON_S, prefix="three")
 
 
 def ask_for_more(api: Api, namespace: str, cpu: str) -> None:
-    """Resize a running pod; only where a kubelet tells what the containers have is that allowed."""
+    """Resize a running pod; the API server requires the kubelet's status of the containers."""
     report(api, namespace)
     asked = {"requests": {"cpu": cpu, "memory": "64Mi"}}
     spec = {"containers": [{"name": "main", "resources": asked}]}
@@ -297,7 +300,7 @@ def ask_for_more(api: Api, namespace: str, cpu: str) -> None:
 
 
 def report(api: Api, namespace: str, *conditions: Object) -> None:
-    """Play the kubelet that says what becomes of a resize: nothing so far."""
+    """Write the kubelet's status of a resize that is not done."""
     has = {"cpu": "1", "memory": "64Mi"}
     main = {"name": "main", "allocatedResources": has, "resources": {"requests": has}}
     status = {"conditions": list(conditions), "containerStatuses": [main]}
