@@ -1,11 +1,11 @@
-"""`make nightly`: everything that takes long, part by part.
+"""`make nightly`: the tests that take long, in parts.
 
     python -m tests.nightly [PART ...] [--minors 1.28 ...] [-- ARGUMENTS]
 
-Every part runs even after one has failed. The last lines name each part with its result and its
-minutes; the exit code is 1 when one of them failed. Arguments after `--` go to the last command of
-the part, and to others of the same program. Each command is printed before it runs: with the seeds
-in it and below it, the same cases are drawn again.
+Every part runs, also after one has failed. The last lines show the result and the minutes of each
+part; the exit code is 1 if one failed. Arguments after `--` go to the last command of the part, and
+to others of the same program. Each command is printed before it runs: its seeds, and those that it
+prints, reproduce the same cases.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-#: Control planes side by side: their tests wait more than they compute.
+#: Parallel control planes: their tests wait more than they compute.
 _PLANES = "3"
-#: The programs build what they need; a test has no time for that.
+#: Programs build their binaries; tests do not.
 _BUILD = ["tests.cluster", "build"]
-#: Draws new cases, and many; see tests/strategies.py.
+#: New random cases, and more of them; see tests/strategies.py.
 _PROFILE = {"HYPOTHESIS_PROFILE": "nightly"}
 
 
@@ -41,13 +41,13 @@ def _planes(*paths: str, workers: str = _PLANES) -> list[list[str]]:
 
 
 _NIGHT = "tests/nightly/cluster"
-#: Files of tests/nightly/cluster that are a part of their own.
+#: Parts that are files of tests/nightly/cluster.
 _PARTS_OF_CLUSTER = {
-    "rights": ("rights", "doctor_beside", "doctor_behind", "hardening"),
+    "rights": ("permissions", "doctor_second_scheduler", "doctor_default_scheduler", "hardening"),
     "alerts": ("alerts",),
     "install": (
-        *("install", "by_hand", "chart", "chart_installed", "default_scheduler", "kubeadm"),
-        *("exempt_namespaces", "taken_away"),
+        *("install", "readme_commands", "chart", "chart_installed", "default_scheduler", "kubeadm"),
+        *("exempt_namespaces", "uninstall"),
     ),
 }
 
@@ -61,7 +61,7 @@ def _others() -> list[str]:
     return [str(path) for path in sorted(Path(_NIGHT).glob("test_*.py")) if str(path) not in apart]
 
 
-#: Part -> its commands, each the words after `python -m`.
+#: Part -> its commands, each the arguments of `python -m`.
 PARTS: dict[str, Callable[[], list[list[str]]]] = {
     "generated": lambda: [
         _pytest(
@@ -102,23 +102,23 @@ def main() -> int:
     at = words.index("--") if "--" in words else len(words)
     rest = words[at + 1 :]
     parser = argparse.ArgumentParser(prog="python -m tests.nightly", description=__doc__)
-    parser.add_argument("parts", nargs="*", help=f"of {', '.join(PARTS)}; or list")
-    parser.add_argument("--minors", nargs="*", default=[], help="of the part matrix")
-    typed = parser.parse_args(words[:at])
-    if typed.parts == ["list"]:
+    parser.add_argument("parts", nargs="*", help=f"any of {', '.join(PARTS)}; or list")
+    parser.add_argument("--minors", nargs="*", default=[], help="minors for the part matrix")
+    given = parser.parse_args(words[:at])
+    if given.parts == ["list"]:
         print("\n".join(PARTS))
         return 0
-    if unknown := [name for name in typed.parts if name not in PARTS]:
+    if unknown := [name for name in given.parts if name not in PARTS]:
         parser.error(f"no part {', '.join(unknown)}; there are {', '.join(PARTS)}")
-    if rest and len(typed.parts) != 1:
+    if rest and len(given.parts) != 1:
         parser.error("arguments after -- are for one part: name it")
-    results = [_run(name, [*typed.minors, *rest]) for name in typed.parts or PARTS]
+    results = [_run(name, [*given.minors, *rest]) for name in given.parts or PARTS]
     print("\n" + "\n".join(results))
     return int(any("failed" in result for result in results))
 
 
 def _run(name: str, more: list[str]) -> str:
-    """Run the commands of a part one after the other, and return how it ended."""
+    """Run the commands of a part, and return a line with the result."""
     began, codes = time.monotonic(), []
     commands = PARTS[name]()
     for command in commands:

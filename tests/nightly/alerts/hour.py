@@ -1,7 +1,7 @@
-"""An hour of ordinary life under virtual time, scraped every 15 seconds.
+"""An ordinary hour in virtual time, with a scrape every 15 seconds.
 
-Gangs of two queues come, run and end; the queue that came late takes back its due; a large gang
-waits its turn; in the middle the extender is replaced, as a rolling update does it.
+Gangs of two queues are created, run and end; the second queue reclaims its deserved share; a large
+gang waits; in the middle a rolling update replaces the extender.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from .watched_system import WatchedSystem
 
 EVERY_S = 15
 HOUR = 3600 // EVERY_S
-#: The new replica is there, and stands by; the old one goes; the new one leads.
+#: The new replica is a standby; the old one ends; the new one leads.
 UPDATE = (HOUR // 2, HOUR // 2 + 4, HOUR // 2 + 5)
-#: Before the hour, so that nothing was made at the beginning of time.
+#: Time before the hour, so that no timestamp is zero.
 BEFORE_S = 240
 
 #: Values by series, one for each scrape; None where there was none.
@@ -33,23 +33,23 @@ Series = dict[str, list[float | None]]
 
 
 class Hour:
-    """Lives through the hour; *fault* is called at every scrape with its number."""
+    """Simulates the hour; *fault* is called at every scrape with its number."""
 
     def __init__(self, seed: int, fault: Callable[[Hour, int], None] | None = None) -> None:
         self.world = World(kind=WatchedSystem)
         self.is_scheduling = True
         self._fault = fault
-        self._chance = random.Random(seed)
-        #: How long each gang runs once it started, and when it ends after it did.
-        self._lasts: dict[str, float] = {}
+        self._random = random.Random(seed)
+        #: How long each gang runs, and when a running one ends.
+        self._durations: dict[str, float] = {}
         self._ends: dict[str, float] = {}
         self._made = 0
         self._samples: list[dict[str, float]] = []
         self._standby: Metrics | None = None
         self.name = "old"
 
-    def live(self) -> Series:
-        """Give what was scraped in an hour."""
+    def run(self) -> Series:
+        """Run the hour and return the samples."""
         world = self.world
         try:
             world.time.wall_is_off_by = BEFORE_S - world.time.now()
@@ -60,30 +60,30 @@ class Hour:
             world.all_hear()
             world.make_pass()
             for tick in range(HOUR):
-                self._happen(tick)
+                self._act(tick)
                 world.advance(EVERY_S, busy=self.is_scheduling)
                 self._scrape(tick)
             return self._as_series()
         finally:
             world.close()
 
-    # What happens
+    # Events
 
-    def _happen(self, tick: int) -> None:
+    def _act(self, tick: int) -> None:
         if self._fault is not None:
             self._fault(self, tick)
         now = self.world.time.monotonic()
-        for name, lasts_s in list(self._lasts.items()):
+        for name, lasts_s in list(self._durations.items()):
             if self.world.running(f"{name}-"):
                 self._ends.setdefault(name, now + lasts_s)
-            # Its time is over, or it had to leave.
+            # Its time is over, or it was evicted.
             if self._ends.get(name, now + 1) <= now or not self.world.api.pods_of(key(name)):
                 self.world.delete_gang(name)
-                del self._lasts[name]
-        # The first queue has the cluster for itself, and borrows, until the other one comes.
-        queue = "batch" if tick < HOUR // 4 else self._chance.choice(["batch", "research"])
-        if self._chance.random() < 0.35:
-            self._create(queue, self._chance.choice([1, 2, 4, 8]))
+                del self._durations[name]
+        # The first queue uses the whole cluster until the other one has gangs.
+        queue = "batch" if tick < HOUR // 4 else self._random.choice(["batch", "research"])
+        if self._random.random() < 0.35:
+            self._create(queue, self._random.choice([1, 2, 4, 8]))
         if tick == 3 * HOUR // 4:
             self._create("research", 16)
         if tick == UPDATE[0]:
@@ -96,11 +96,11 @@ class Hour:
     def _create(self, queue: str, size: int) -> None:
         self._made += 1
         name = f"g{self._made}"
-        self.world.create_gang(name, size, queue=queue, cpu=self._chance.choice([1, 2, 4]))
-        self._lasts[name] = self._chance.choice([60, 180, 420])
+        self.world.create_gang(name, size, queue=queue, cpu=self._random.choice([1, 2, 4]))
+        self._durations[name] = self._random.choice([60, 180, 420])
 
     def _replace(self) -> None:
-        """Let a new extender take over; whatever the old one held is refused."""
+        """Let a new extender take over; binds that wait in the old one are refused."""
         world = self.world
         old, world.system = world.system, WatchedSystem(world.time, world.api)
         old.close()
@@ -116,13 +116,13 @@ class Hour:
         world.make_pass()
         self._standby, self.name = None, "new"
 
-    # What is scraped
+    # Scrapes
 
     def _scrape(self, tick: int) -> None:
         found: dict[str, float] = {}
         system = self.world.system
         assert isinstance(system, WatchedSystem)
-        # While it is being replaced the old one is gone and the new one does not lead yet.
+        # During the update the old one has ended and the new one does not lead yet.
         if not UPDATE[1] <= tick < UPDATE[2]:
             found |= _read(system.scrape(), self.name)
         if self._standby is not None:

@@ -1,4 +1,4 @@
-"""The extender of a story with all its series: the real reporter, evictions and scrape."""
+"""The extender of a story with all its metrics: the real reporter, evictions and scrape."""
 
 from __future__ import annotations
 
@@ -32,34 +32,34 @@ from tests.system.system import HOLD_S, System
 
 
 class WatchedSystem(System):
-    """A `System` that may be scraped."""
+    """A `System` with a metrics page."""
 
     def __init__(
         self, time: VirtualClock, api: ApiServer, policy: Policy = policy_parser.DEFAULT
     ) -> None:
-        self._announcer = RecordingAnnouncer()
+        self._events = RecordingAnnouncer()
         self._is_broken = False
         super().__init__(time, api, policy)
         history = GangHistory()
-        findings = Findings(Audit(), self._announcer, time)
-        self._dispatch = EvictionRunner(
+        findings = Findings(Audit(), self._events, time)
+        self._evictions = EvictionRunner(
             evictor=_Evictor(api),
-            events=self._announcer,
+            events=self._events,
             history=history,
             metrics=self.metrics,
             clock=time,
             pending=self._cluster.pending_evictions,
         )
-        self._dispatch.on_objection(self.ask_for_a_pass)
+        self._evictions.on_objection(self.ask_for_a_pass)
         self._reporter = Reporter(
             writer=RecordingWriter(),
-            events=self._announcer,
+            events=self._events,
             history=history,
             findings=findings,
             metrics=self.metrics,
             clock=time,
         )
-        self._tally = PrometheusApiMetrics(self.metrics)
+        self._api_metrics = PrometheusApiMetrics(self.metrics)
         SchedulerNotes(self._cluster.liveness, self.metrics, time)
         create_app(
             history=history,
@@ -74,18 +74,18 @@ class WatchedSystem(System):
         )
 
     def _observer(self) -> Observer:
-        # The mirror that it would announce from is made a line later.
-        return BindNotes(self.metrics, self._cluster, self._announcer, self._time, HOLD_S + 15)
+        # Called before the cache that it writes events from exists.
+        return BindNotes(self.metrics, self._cluster, self._events, self._time, HOLD_S + 15)
 
     def scrape(self) -> str:
-        """Give what `/metrics` would."""
+        """Return the text of `/metrics`."""
         return generate_latest(self.metrics.registry).decode()
 
     def break_cycles(self) -> None:
-        """Let no cycle come to its end any more, as a mistake in it would."""
+        """Let no cycle finish from now on, as a bug in it would."""
         self._is_broken = True
 
-    # What happens.
+    # Events
 
     def tick(self) -> None:
         if not self._is_broken:
@@ -105,24 +105,24 @@ class WatchedSystem(System):
 
     def bind(self, order: BindOrder, answer: Callable[[str], None]) -> int:
         def count(error: str) -> None:
-            self._tally.request_done("create", "pods/binding", 409 if error else 201, 0.02)
+            self._api_metrics.request_done("create", "pods/binding", 409 if error else 201, 0.02)
             self.metrics.hook_answers.labels("bind", "refused" if error else "bound").inc()
             answer(error)
 
         return super().bind(order, count)
 
     def protect(self, snapshot: Snapshot) -> Snapshot:
-        return self._dispatch.protect(snapshot)
+        return self._evictions.protect(snapshot)
 
     def send(self, snapshot: Snapshot, plan: Plan) -> None:
-        self._dispatch.send(snapshot, plan)
+        self._evictions.send(snapshot, plan)
 
     def report(self, snapshot: Snapshot, plan: Plan) -> None:
         self._reporter.report(snapshot, plan)
 
 
 class _Evictor:
-    """Pods that are asked to leave are gone at once."""
+    """Evicted pods are deleted at once."""
 
     def __init__(self, api: ApiServer) -> None:
         self._api = api

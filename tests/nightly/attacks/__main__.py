@@ -1,7 +1,7 @@
-"""`python -m tests.nightly.attacks PORT TIMES FUNCTION`: attacks until the input ends.
+"""`python -m tests.nightly.attacks PORT TIMES FUNCTION`: attacks until standard input ends.
 
-In a process of its own, so that whoever measures beside it waits for no lock of an interpreter; and
-behind everybody else, for an attacker works on a machine of its own and takes no core from us.
+It is a process of its own, so that measurements do not wait for the lock of its interpreter, and of
+the lowest priority: a real attacker has a machine of its own.
 """
 
 from __future__ import annotations
@@ -9,11 +9,11 @@ from __future__ import annotations
 import sys
 
 from . import attackers
-from .machine import leave_the_cores_to_others
+from .machine import lower_priority
 
 
 def main(port: str, times: str, name: str) -> None:
-    leave_the_cores_to_others()
+    lower_priority()
     with attackers.under(getattr(attackers, name), int(port), int(times)):
         sys.stdin.read()
 

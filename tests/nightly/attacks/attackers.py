@@ -1,4 +1,4 @@
-"""Those who want to stall the extender, or make it large: each goes on until it is stopped."""
+"""Attacks that try to stall the extender or to exhaust its memory; each runs until stopped."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
-#: One attack on a port; it may be called again and again.
+#: One attack on a port; it may be called repeatedly.
 Attack: TypeAlias = Callable[["Target", threading.Event], None]
 
-#: Whoever attacks has another address than whoever judges: every one has its share of newcomers.
-#: On Linux all of 127/8 is this machine.
+#: Another client address than that of the test, since new connections are limited per address. On
+#: Linux all of 127/8 is this machine.
 ADDRESS = "127.0.0.3" if sys.platform == "linux" else "127.0.0.1"
 
 _CHUNK = b"a" * 65536
 _BIND = b'{"PodName":"p","PodNamespace":"kube-system","PodUID":"u","Node":"no-such-node"}'
 
 
-class _Line(socket.socket):
-    """A connection that counts what goes over it."""
+class _CountingSocket(socket.socket):
+    """A connection that counts its traffic."""
 
     done: Done
 
@@ -34,20 +34,20 @@ class _Line(socket.socket):
             rest = rest[sent:]
 
     def recv(self, size: int, flags: int = 0) -> bytes:
-        heard = super().recv(size, flags)
-        self.done.add(heard=len(heard), ended=not heard)
-        return heard
+        data = super().recv(size, flags)
+        self.done.add(received=len(data), ended=not data)
+        return data
 
 
 @dataclass
 class Done:
-    """What attackers did so far, by their own account."""
+    """What the attackers did so far."""
 
     connections: int = 0
-    #: Bytes that were taken from them, and bytes that they were answered.
+    #: Bytes that they sent and received.
     sent: int = 0
-    heard: int = 0
-    #: How often whoever is attacked was the one to end it.
+    received: int = 0
+    #: How often the server closed a connection.
     ended: int = 0
     _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
 
@@ -59,18 +59,18 @@ class Done:
 
 @dataclass(frozen=True)
 class Target:
-    """A port that is attacked."""
+    """The attacked port."""
 
     port: int
     done: Done = field(default_factory=Done)
 
     @contextmanager
     def connected(self) -> Iterator[socket.socket]:
-        with _Line() as line:
+        with _CountingSocket() as line:
             line.done = self.done
             line.settimeout(10)
             if sys.platform == "linux":
-                # The port is chosen when it is known for whom: there are more of them by far then.
+                # The source port is chosen at connect: many more connections are possible then.
                 line.setsockopt(socket.IPPROTO_IP, socket.IP_BIND_ADDRESS_NO_PORT, 1)
             line.bind((ADDRESS, 0))
             line.connect(("127.0.0.1", self.port))
@@ -122,8 +122,8 @@ def large_bodies_never_finished(target: Target, stop: threading.Event) -> None:
         stop.wait(0.2)
 
 
-def drips(target: Target, stop: threading.Event) -> None:
-    """Many who say a byte now and then; after a crowd of his address he waits for his share."""
+def slow_bytes(target: Target, stop: threading.Event) -> None:
+    """Connections that send a byte now and then; the limit per address may delay the next ones."""
     with ExitStack() as lines:
         try:
             slow = [lines.enter_context(target.connected()) for _ in range(100)]
@@ -137,7 +137,7 @@ def drips(target: Target, stop: threading.Event) -> None:
             raise
 
 
-def a_crowd(target: Target, stop: threading.Event) -> None:
+def many_connections(target: Target, stop: threading.Event) -> None:
     with ExitStack() as lines:
         for _ in range(800):
             if not stop.is_set():
@@ -145,8 +145,8 @@ def a_crowd(target: Target, stop: threading.Event) -> None:
         stop.wait(0.2)
 
 
-def a_crowd_that_asks(target: Target, stop: threading.Event) -> None:
-    """Newcomers who ask, leave before they are answered, and come again."""
+def connections_that_leave(target: Target, stop: threading.Event) -> None:
+    """Connections that send a request and close before the response."""
     while not stop.is_set():
         with target.connected() as line:
             line.sendall(b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n")
@@ -161,7 +161,7 @@ def snapshots(target: Target, stop: threading.Event) -> None:
             return
 
 
-def snapshots_nobody_reads(target: Target, stop: threading.Event) -> None:
+def unread_snapshots(target: Target, stop: threading.Event) -> None:
     with ExitStack() as lines:
         for _ in range(50):
             line = lines.enter_context(target.connected())
@@ -177,15 +177,15 @@ def probes_without_pause(target: Target, stop: threading.Event) -> None:
 
 
 def pipelined(target: Target, stop: threading.Event) -> None:
-    """A filter sent right behind a bind, before that is answered."""
+    """A filter call sent behind a bind call, before the response."""
     while not stop.is_set():
         with target.connected() as line:
             line.sendall(_call("bind", _BIND) + _call("filter", b"{}"))
-            _hear(line)
+            _read_response(line)
 
 
 def browser_binds(target: Target, stop: threading.Event) -> None:
-    """What a page could make somebody's browser send: no JSON, an Origin, a foreign name."""
+    """What a web page could make a browser send: no JSON, an Origin, a foreign host name."""
     while not stop.is_set():
         for headers in (
             b"Host: rebound.example\r\nContent-Type: application/json\r\n",
@@ -195,7 +195,7 @@ def browser_binds(target: Target, stop: threading.Event) -> None:
         ):
             with target.connected() as line:
                 line.sendall(_call("bind", _BIND, headers))
-                _hear(line)
+                _read_response(line)
 
 
 def upgrades(target: Target, stop: threading.Event) -> None:
@@ -208,39 +208,39 @@ def upgrades(target: Target, stop: threading.Event) -> None:
                     + b"\r\n\r\n"
                     + b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
                 )
-                _hear(line)
+                _read_response(line)
 
 
 def half_closed(target: Target, stop: threading.Event) -> None:
-    """Peers that say they have said all, in the middle of it or after it."""
+    """Peers that shut down writing, within a request or after it."""
     while not stop.is_set():
         for sent in (_call("bind", _BIND), _call("bind", _BIND)[:-9], b"GET /readyz HTTP/1.1\r\n"):
             with target.connected() as line:
                 line.sendall(sent)
                 line.shutdown(socket.SHUT_WR)
-                _hear(line)
+                _read_response(line)
 
 
 @contextmanager
 def under(attack: Attack, port: int, times: int = 4) -> Iterator[Done]:
-    """Let so many do the same while the block runs, each anew whenever it is put out."""
+    """Run *times* attackers during the block; each starts again when it is disconnected."""
     target, stop = Target(port), threading.Event()
 
-    def go_on() -> None:
+    def repeat() -> None:
         while not stop.is_set():
             try:
                 attack(target, stop)
             except OSError:
                 target.done.add(ended=1)
 
-    crowd = [threading.Thread(target=go_on, daemon=True) for _ in range(times)]
-    for each in crowd:
+    threads = [threading.Thread(target=repeat, daemon=True) for _ in range(times)]
+    for each in threads:
         each.start()
     try:
         yield target.done
     finally:
         stop.set()
-        for each in crowd:
+        for each in threads:
             each.join()
 
 
@@ -253,23 +253,23 @@ def _call(
     return b"POST /%s HTTP/1.1\r\n" % verb.encode() + headers + length + body
 
 
-def _hear(line: socket.socket) -> None:
-    """Read what is answered, to its end or for a second."""
+def _read_response(line: socket.socket) -> None:
+    """Read the response to its end, or for a second."""
     line.settimeout(1)
     with suppress(OSError):
         while line.recv(65536):
             pass
 
 
-#: What is tried on which port, by name.
+#: The attacks on each port, by name.
 ON_HOOKS: dict[str, Attack] = {
     "endless headers": endless_headers,
     "endless path": endless_path,
     "many headers": many_headers,
     "endless body": endless_body,
     "large bodies never finished": large_bodies_never_finished,
-    "a byte now and then": drips,
-    "a crowd": a_crowd,
+    "a byte now and then": slow_bytes,
+    "a crowd": many_connections,
     "a filter behind a bind": pipelined,
     "binds from a browser": browser_binds,
     "upgrades": upgrades,
@@ -279,11 +279,11 @@ ON_OPERATIONS: dict[str, Attack] = {
     "endless headers": endless_headers,
     "endless path": endless_path,
     "many headers": many_headers,
-    "a byte now and then": drips,
-    "a crowd": a_crowd,
-    "a crowd that asks and leaves": a_crowd_that_asks,
+    "a byte now and then": slow_bytes,
+    "a crowd": many_connections,
+    "a crowd that asks and leaves": connections_that_leave,
     "snapshots": snapshots,
-    "answers nobody reads": snapshots_nobody_reads,
+    "answers nobody reads": unread_snapshots,
     "probes without pause": probes_without_pause,
     "upgrades": upgrades,
     "half-closed peers": half_closed,

@@ -1,4 +1,4 @@
-"""An attacker works on a machine of its own, and takes no core from those whom we measure."""
+"""Lowers the priority of an attacker, which would have a machine of its own."""
 
 from __future__ import annotations
 
@@ -6,19 +6,19 @@ import os
 from contextlib import suppress
 from pathlib import Path
 
-#: How far behind the others it comes where there are few cores.
-_BEHIND = 19
+#: The lowest niceness.
+_NICENESS = 19
 
 
-def leave_the_cores_to_others() -> None:
-    """Come last, with all that is started from here."""
-    # Where the kernel shares the cores out by sessions first, niceness says nothing to other
-    # sessions; the weight of this one does. Elsewhere there is no such file.
+def lower_priority() -> None:
+    """Give this process and its children the lowest priority."""
+    # With autogroups, niceness counts only within a session, and the session has a niceness of its
+    # own. Other kernels do not have the file.
     if os.getsid(0) != os.getpid():
         os.setsid()
     with suppress(OSError):
-        Path("/proc/self/autogroup").write_text(str(_BEHIND))
-    os.nice(_BEHIND)
+        Path("/proc/self/autogroup").write_text(str(_NICENESS))
+    os.nice(_NICENESS)
     if hasattr(os, "SCHED_IDLE"):
-        # Who comes last by weight alone finishes his turn first, some milliseconds of it.
+        # By niceness alone a process keeps its time slice of some milliseconds.
         os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))

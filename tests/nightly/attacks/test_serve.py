@@ -1,8 +1,7 @@
-"""`gang-extender serve` under attack on its ports goes on answering, and stays as small as it was.
+"""`gang-extender serve` keeps answering under attacks on its ports, and its memory does not grow.
 
-How quick it answers meanwhile is measured elsewhere; here nothing may fail, end or grow. An attack
-goes on for seconds, until it has done something by its own account and has struck the bound that is
-there for it by ours.
+Response times are measured elsewhere; here nothing may fail, end or grow. An attack runs for
+seconds, until it has sent enough, and the extender has counted the refusal that it should cause.
 """
 
 from __future__ import annotations
@@ -20,18 +19,18 @@ from tests.cluster.components import answers
 from tests.nightly.attacks.attackers import ON_HOOKS, ON_OPERATIONS, Done, under
 
 SIZE = Size(nodes=200, pods=2000, waiting=0)
-#: Filters between one look at the whole and the next.
+#: Filter calls between two checks.
 CALLS = 50
-#: So long at least; what has not struck its bound by the latest never does. A call may take thirty.
-ATTACK_S, LATEST_S = 5.0, 75.0
-#: Bodies that are being read may take 64; the rest is what a busy process breathes.
+#: The minimum duration of an attack, and the timeout. A call may take thirty seconds.
+ATTACK_S, TIMEOUT_S = 5.0, 75.0
+#: Bodies that are being read may take 64; the rest is the usual variation of a busy process.
 GROWTH_MB = 128.0
-#: An attacker who has brought so many bytes, or connections, has not slept.
+#: An attack that sent so many bytes, or made so many connections, was active.
 BYTES, CONNECTIONS = 3000, 1000
 
 PORTS = {"hooks": ON_HOOKS, "operations": ON_OPERATIONS}
-#: As what a port refuses each attack; who is answered, or leaves by himself, is refused as nothing.
-BOUNDS: dict[tuple[str, str], set[str]] = {
+#: The reasons for which a port refuses each attack; some attacks are answered, not refused.
+REASONS: dict[tuple[str, str], set[str]] = {
     ("hooks", "endless headers"): {"head"},
     ("hooks", "endless path"): {"head"},
     ("hooks", "many headers"): {"head"},
@@ -55,9 +54,9 @@ BOUNDS: dict[tuple[str, str], set[str]] = {
     ("operations", "upgrades"): set(),
     ("operations", "half-closed peers"): set(),
 }
-#: Attackers at a time. Four who drip would put each other out for being too many, and none of their
-#: calls would ever grow old.
-SEVERAL, DRIPPING = 4, 1
+#: Parallel attackers. Four slow ones would exceed the limit of connections, so that none of their
+#: calls would time out.
+SEVERAL, ONE = 4, 1
 
 
 @pytest.fixture(scope="module")
@@ -67,74 +66,74 @@ def served() -> Iterator[Serving]:
 
 
 @pytest.fixture(scope="module")
-def question() -> bytes:
-    asked = ordinary_pod(json.loads(pod(SIZE, 0)))
+def filter_call() -> bytes:
+    sent = ordinary_pod(json.loads(pod(SIZE, 0)))
     names = [f"node-{index:05d}" for index in range(SIZE.nodes)]
-    return json.dumps({"Pod": asked, "Nodes": None, "NodeNames": names}).encode()
+    return json.dumps({"Pod": sent, "Nodes": None, "NodeNames": names}).encode()
 
 
-class Assault:
-    """One attack on every port that it is meant for."""
+class RunningAttack:
+    """One attack on each port that it applies to."""
 
     def __init__(self, served: Serving, what: str) -> None:
         self._extender = served.extender
         self._what = what
         self._ports = [port for port, attacks in PORTS.items() if what in attacks]
-        self._bounds = [(port, each) for port in self._ports for each in BOUNDS[port, what]]
-        self._before = {bound: self._refused(*bound) for bound in self._bounds}
+        self._reasons = [(port, each) for port in self._ports for each in REASONS[port, what]]
+        self._before = {reason: self._refused(*reason) for reason in self._reasons}
         self._done: dict[str, Done] = {}
 
-    def begin(self, stack: ExitStack) -> None:
-        """Go on until the *stack* is unwound."""
-        times = DRIPPING if self._what == "a byte now and then" else SEVERAL
+    def start(self, stack: ExitStack) -> None:
+        """Run until *stack* is closed."""
+        times = ONE if self._what == "a byte now and then" else SEVERAL
         for port, number in zip(PORTS, self._extender.ports, strict=True):
             if port in self._ports:
                 attacking = under(PORTS[port][self._what], number, times)
                 self._done[port] = stack.enter_context(attacking)
 
     def lacks(self) -> list[str]:
-        """Say what has not happened yet."""
+        """Return what has not happened yet."""
         idle = [
             f"{port}: {done}"
             for port, done in self._done.items()
             if done.sent < BYTES and done.connections < CONNECTIONS
         ]
-        unheard = [
-            f"{port}: nobody is answered or put out, {done}"
+        unanswered = [
+            f"{port}: no connection was answered or closed, {done}"
             for port, done in self._done.items()
-            if not BOUNDS[port, self._what] and not (done.heard or done.ended)
+            if not REASONS[port, self._what] and not (done.received or done.ended)
         ]
-        unstruck = [
-            f"{port}: nobody is refused as {reason}"
-            for port, reason in self._bounds
+        unrefused = [
+            f"{port}: no call was refused as {reason}"
+            for port, reason in self._reasons
             if self._refused(port, reason) == self._before[port, reason]
         ]
-        return idle + unheard + unstruck
+        return idle + unanswered + unrefused
 
     def _refused(self, port: str, reason: str) -> float:
         name = "gang_extender_calls_refused_total"
         return self._extender.metric(name, port=port, reason=reason)
 
 
-def test_every_attack_has_its_bounds() -> None:
-    assert {*BOUNDS} == {(port, what) for port, attacks in PORTS.items() for what in attacks}
+def test_every_attack_has_its_reasons() -> None:
+    assert {*REASONS} == {(port, what) for port, attacks in PORTS.items() for what in attacks}
 
 
 @pytest.mark.parametrize("what", {**ON_HOOKS, **ON_OPERATIONS})
-def test_it_goes_on_answering_and_stays_small(served: Serving, question: bytes, what: str) -> None:
-    assault = Assault(served, what)
+def test_extender_answers_and_does_not_grow(served: Serving, filter_call: bytes, what: str) -> None:
+    attack = RunningAttack(served, what)
     before_mb, most_mb = resident_mb(served.extender), 0.0
-    began, lacking = time.monotonic(), ["an attack"]
+    began, missing = time.monotonic(), ["an attack"]
     with closing(served.caller()) as caller, ExitStack() as stack:
-        assault.begin(stack)
-        while lacking:
+        attack.start(stack)
+        while missing:
             for _ in range(CALLS):
-                assert json.loads(caller.ask("filter", question))["Error"] == ""
+                assert json.loads(caller.ask("filter", filter_call))["Error"] == ""
             assert answers(f"{served.extender.ops_url}/healthz")
             most_mb = max(most_mb, resident_mb(served.extender))
             took_s = time.monotonic() - began
-            lacking = assault.lacks() if took_s > ATTACK_S else lacking
-            assert took_s < LATEST_S, lacking
+            missing = attack.lacks() if took_s > ATTACK_S else missing
+            assert took_s < TIMEOUT_S, missing
 
     assert most_mb - before_mb < GROWTH_MB
     assert answers(f"{served.extender.ops_url}/readyz")

@@ -1,4 +1,4 @@
-"""Where the Chromium is that the pages are looked at with: on the PATH, else Debian's package."""
+"""Finds Chromium on the PATH, or installs Debian's package."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ _INSTALL = (
     *("apt-get", "install", "--yes", "--quiet", "--no-install-recommends"),
     *("--option", "DPkg::Lock::Timeout=300", "chromium"),
 )
-_LONGEST_S = 600
+_TIMEOUT_S = 600
 
 
 class Missing(Exception):
-    """There is none; the message says why."""
+    """Chromium is not available; the message says why."""
 
 
 def ensure() -> str:
-    """Give the path of a Chromium, installed if need be and allowed."""
+    """Return the path of Chromium; install it if it is missing and that is possible."""
     if found := _found():
         return found
     if shutil.which("apt-get") is None:
@@ -29,13 +29,13 @@ def ensure() -> str:
     environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
     try:
         done = subprocess.run(
-            _INSTALL, env=environment, capture_output=True, text=True, timeout=_LONGEST_S
+            _INSTALL, env=environment, capture_output=True, text=True, timeout=_TIMEOUT_S
         )
     except subprocess.TimeoutExpired:
         raise Missing("apt-get install chromium did not end") from None
     if found := _found():
         return found
-    why = (done.stderr.strip().splitlines() or ["nothing said"])[-1]
+    why = (done.stderr.strip().splitlines() or ["no output"])[-1]
     raise Missing(f"apt-get install chromium failed: {why}")
 
 

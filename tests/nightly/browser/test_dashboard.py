@@ -1,4 +1,4 @@
-"""The dashboard in a real Chromium: drawn, live, found by keyboard, narrow, dark, and only text."""
+"""The dashboard in Chromium: live updates, keyboard, narrow and dark windows, escaping."""
 
 from __future__ import annotations
 
@@ -7,79 +7,81 @@ from playwright.sync_api import expect
 
 from extender.model.reason import Reason
 from extender.web.dashboard import gangs
-from tests.nightly.browser.stage import Stage
+from tests.nightly.browser.page_server import PageServer
 from tests.nightly.browser.windows import (
     NARROW,
     Open,
     brightness,
+    expect_live,
     gang_names,
-    is_drawn_and_live,
-    is_the_same,
-    overhang,
-    serious_faults,
-    stays,
+    is_same_page,
+    mark_page,
+    overflow,
+    serious_violations,
 )
 
 SECTIONS = ["/", "/gangs", "/nodes", "/holds", "/evictions", "/whatif", "/policy", "/health"]
-PAGES = [*SECTIONS, "/gangs/a/train", "/gangs/a/report", "/gangs/a/nobody"]
+PAGES = [*SECTIONS, "/gangs/a/train", "/gangs/a/report", "/gangs/a/missing"]
 
 
 @pytest.mark.parametrize("path", PAGES)
-def test_every_page_is_drawn_and_says_nothing_on_the_console(look: Open, path: str) -> None:
-    # Browsers themselves say on the console that something is not there.
-    page = look(path, quiet=not path.endswith("nobody"))
+def test_page_is_live_and_logs_nothing_to_the_console(open_page: Open, path: str) -> None:
+    # Browsers log a missing page themselves.
+    page = open_page(path, quiet=not path.endswith("missing"))
 
-    is_drawn_and_live(page)
+    expect_live(page)
 
 
 @pytest.mark.parametrize("path", PAGES)
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", [1280, 390])
-def test_axe_finds_no_serious_fault(look: Open, path: str, scheme: str, width: int) -> None:
+def test_page_has_no_serious_accessibility_violation(
+    open_page: Open, path: str, scheme: str, width: int
+) -> None:
     window = {"width": width, "height": 800}
-    page = look(path, quiet=False, color_scheme=scheme, viewport=window, bypass_csp=True)
+    page = open_page(path, quiet=False, color_scheme=scheme, viewport=window, bypass_csp=True)
 
-    assert serious_faults(page) == []
+    assert serious_violations(page) == []
 
 
-def test_a_new_gang_appears_without_a_reload(look: Open, stage: Stage) -> None:
-    page = look("/gangs")
-    stays(page)
-    stage.add("arrived")
-    stage.plan()
+def test_new_gang_appears_without_a_reload(open_page: Open, server: PageServer) -> None:
+    page = open_page("/gangs")
+    mark_page(page)
+    server.add("arrived")
+    server.plan()
 
     expect(page.locator("text=arrived")).to_be_visible()
-    assert is_the_same(page)
+    assert is_same_page(page)
 
 
-def test_the_page_of_a_gang_follows_its_story(look: Open, stage: Stage) -> None:
-    page = look("/gangs/a/train")
-    stays(page)
-    stage.add("train", Reason.RUNNING, message="2 of at least 2 members run")
-    stage.plan()
+def test_page_of_a_gang_follows_its_history(open_page: Open, server: PageServer) -> None:
+    page = open_page("/gangs/a/train")
+    mark_page(page)
+    server.add("train", Reason.RUNNING, message="2 of at least 2 members run")
+    server.plan()
 
     expect(page.locator(".page-head .chip")).to_have_text("running")
     expect(page.locator(".steps li.good")).to_contain_text("Running")
-    assert is_the_same(page)
+    assert is_same_page(page)
 
 
-def test_what_is_focused_stays_focused_though_rows_move(look: Open, stage: Stage) -> None:
-    page = look("/gangs?sort=gang")
+def test_focus_stays_when_rows_move(open_page: Open, server: PageServer) -> None:
+    page = open_page("/gangs?sort=gang")
     page.locator("a.name", has_text="train").focus()
-    stage.add("aaa-first")
-    stage.plan()
+    server.add("aaa-first")
+    server.plan()
 
     expect(page.locator("text=aaa-first")).to_be_visible()
     assert page.evaluate("document.activeElement.textContent").strip().endswith("train")
 
 
-def test_filters_live_in_the_address(look: Open) -> None:
-    page = look("/gangs")
-    stays(page)
+def test_filters_are_in_the_address(open_page: Open) -> None:
+    page = open_page("/gangs")
+    mark_page(page)
     page.get_by_role("searchbox").fill("swe")
     expect(page.locator(".gangs tbody tr")).to_have_count(1)
     assert page.url.endswith("/gangs?find=swe")
-    assert is_the_same(page)
+    assert is_same_page(page)
 
     page.reload()
     assert gang_names(page) == ["a/sweep"]
@@ -89,8 +91,8 @@ def test_filters_live_in_the_address(look: Open) -> None:
     expect(page.locator(".gangs tbody tr")).to_have_count(3)
 
 
-def test_a_choice_narrows_at_once_and_a_head_sorts(look: Open) -> None:
-    page = look("/gangs")
+def test_choice_filters_at_once_and_column_header_sorts(open_page: Open) -> None:
+    page = open_page("/gangs")
     page.get_by_label("status").select_option("waiting")
     expect(page.locator(".gangs tbody tr")).to_have_count(2)
     assert "status=waiting" in page.url
@@ -102,8 +104,8 @@ def test_a_choice_narrows_at_once_and_a_head_sorts(look: Open) -> None:
     assert "status=waiting" in page.url
 
 
-def test_everything_is_reached_by_keyboard(look: Open) -> None:
-    page = look("/gangs?sort=gang")
+def test_page_can_be_used_by_keyboard(open_page: Open) -> None:
+    page = open_page("/gangs?sort=gang")
     page.keyboard.press("Tab")
     expect(page.locator(".skip")).to_be_focused()
 
@@ -118,11 +120,13 @@ def test_everything_is_reached_by_keyboard(look: Open) -> None:
     page.wait_for_url("**/gangs/a/report")
 
 
-def test_ten_thousand_gangs_are_pages_of_fifty(look: Open, stage: Stage) -> None:
+def test_ten_thousand_gangs_are_shown_in_pages_of_fifty(
+    open_page: Open, server: PageServer
+) -> None:
     for number in range(10_000):
-        stage.add(f"many-{number:05d}", count=1)
-    stage.plan()
-    page = look("/gangs?sort=gang")
+        server.add(f"many-{number:05d}", count=1)
+    server.plan()
+    page = open_page("/gangs?sort=gang")
 
     assert len(gang_names(page)) == 50
     expect(page.locator(".pager")).to_contain_text("of 10,003")
@@ -135,14 +139,14 @@ def test_ten_thousand_gangs_are_pages_of_fifty(look: Open, stage: Stage) -> None
 
 
 @pytest.mark.parametrize("path", PAGES)
-def test_a_narrow_screen_shows_all_without_scrolling_sideways(look: Open, path: str) -> None:
-    page = look(path, quiet=not path.endswith("nobody"), viewport=NARROW)
+def test_narrow_window_needs_no_horizontal_scrolling(open_page: Open, path: str) -> None:
+    page = open_page(path, quiet=not path.endswith("missing"), viewport=NARROW)
 
-    assert overhang(page) <= 0
+    assert overflow(page) <= 0
 
 
-def test_on_a_narrow_screen_the_reason_is_on_it(look: Open) -> None:
-    page = look("/gangs", viewport=NARROW)
+def test_reason_is_visible_in_a_narrow_window(open_page: Open) -> None:
+    page = open_page("/gangs", viewport=NARROW)
     box = page.locator(".why").first.bounding_box()
 
     assert box is not None
@@ -150,18 +154,18 @@ def test_on_a_narrow_screen_the_reason_is_on_it(look: Open) -> None:
     assert box["x"] + box["width"] <= NARROW["width"]
 
 
-def test_the_dark_is_dark_and_the_light_is_light(look: Open) -> None:
-    assert brightness(look("/", color_scheme="dark")) < 150
-    assert brightness(look("/", color_scheme="light")) > 600
+def test_colour_schemes_have_dark_and_light_backgrounds(open_page: Open) -> None:
+    assert brightness(open_page("/", color_scheme="dark")) < 150
+    assert brightness(open_page("/", color_scheme="light")) > 600
 
 
-def test_names_and_messages_of_strangers_are_text(look: Open, stage: Stage) -> None:
+def test_names_and_messages_are_escaped(open_page: Open, server: PageServer) -> None:
     hostile = "<script>alert(1)</script>"
-    stage.add(hostile, message=f'<img src=x onerror="alert(2)">{hostile}')
-    stage.add("evil\u202etxt.exe", message="x" * 60_000)
-    stage.plan()
+    server.add(hostile, message=f'<img src=x onerror="alert(2)">{hostile}')
+    server.add("evil\u202etxt.exe", message="x" * 60_000)
+    server.plan()
 
-    page = look("/gangs")
+    page = open_page("/gangs")
     expect(page.get_by_role("link", name=hostile)).to_be_visible()
     expect(page.locator("main img, main script")).to_have_count(0)
     assert "\u202e" not in page.content()
@@ -173,37 +177,39 @@ def test_names_and_messages_of_strangers_are_text(look: Open, stage: Stage) -> N
     expect(page.locator("h2", has_text="Waiting longest")).to_be_visible()
 
 
-def test_a_server_that_goes_and_comes_again_is_noticed(look: Open, stage: Stage) -> None:
-    page = look("/gangs", quiet=False)
+def test_page_shows_that_the_server_is_down_and_recovers(
+    open_page: Open, server: PageServer
+) -> None:
+    page = open_page("/gangs", quiet=False)
     expect(page.locator("#state")).to_have_attribute("data-is", "live")
-    stays(page)
+    mark_page(page)
 
-    stage.end()
+    server.stop()
     expect(page.locator("#stale")).to_be_visible()
     expect(page.locator("#stale")).to_contain_text("What you see is from")
     expect(page.locator("#state")).to_have_attribute("data-is", "stale")
     expect(page.locator("text=sweep")).to_be_visible()
 
-    stage.add("after")
-    stage.plan()
-    stage.begin_again()
+    server.add("after")
+    server.plan()
+    server.restart()
     expect(page.locator("text=after")).to_be_visible()
     expect(page.locator("#stale")).to_be_hidden()
-    assert is_the_same(page)
+    assert is_same_page(page)
 
 
-def test_a_page_that_cannot_be_written_says_from_when_it_is_though_the_server_lives(
-    look: Open, stage: Stage, monkeypatch: pytest.MonkeyPatch
+def test_page_that_fails_to_render_is_marked_stale(
+    open_page: Open, server: PageServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    page = look("/gangs", quiet=False)
-    is_drawn_and_live(page)
+    page = open_page("/gangs", quiet=False)
+    expect_live(page)
 
     def fail(*_: object) -> None:
         raise ValueError("this page fails")
 
     monkeypatch.setattr(gangs, "table", fail)
-    stage.add("unseen")
-    stage.plan()
+    server.add("unseen")
+    server.plan()
     expect(page.locator("#stale")).to_contain_text("The extender answers 500. What you see is from")
     expect(page.locator("#state")).to_have_attribute("data-is", "stale")
 
@@ -213,17 +219,17 @@ def test_a_page_that_cannot_be_written_says_from_when_it_is_though_the_server_li
     expect(page.locator("#state")).to_have_attribute("data-is", "live")
 
 
-def test_a_plan_that_gets_old_is_said_on_the_page(look: Open, stage: Stage) -> None:
-    page = look("/")
-    stage.trouble = ["pods: watch silent for 40 s"]
+def test_problems_of_the_extender_are_shown(open_page: Open, server: PageServer) -> None:
+    page = open_page("/")
+    server.trouble = ["pods: watch silent for 40 s"]
 
     expect(page.locator(".troubles")).to_contain_text("watch silent")
-    stage.trouble = []
+    server.trouble = []
     expect(page.locator(".troubles")).to_have_count(0)
 
 
-def test_without_script_it_still_tells(look: Open) -> None:
-    page = look("/gangs", java_script_enabled=False)
+def test_page_works_without_javascript(open_page: Open) -> None:
+    page = open_page("/gangs", java_script_enabled=False)
     page.get_by_role("searchbox").fill("sweep")
     page.get_by_role("button", name="show").click()
 

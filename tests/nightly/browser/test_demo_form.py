@@ -1,4 +1,4 @@
-"""The form of `demo --keep` in a real Chromium: a gang that is typed there runs."""
+"""The form of `demo --keep` in Chromium: a submitted gang runs."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from collections.abc import Iterator
 import pytest
 from playwright.sync_api import Browser, expect
 
-from tests.nightly.browser.windows import serious_faults, windows
+from tests.nightly.browser.windows import serious_violations, windows
 
 
 @pytest.fixture
@@ -26,29 +26,27 @@ def demo_url() -> Iterator[str]:
         env={**os.environ, "PYTHONUNBUFFERED": "1"},
     ) as running:
         assert running.stdout is not None
-        said = ""
-        while "Submit gangs" not in said:
+        output = ""
+        while "Submit gangs" not in output:
             line = running.stdout.readline()
-            assert line, said
-            said += line
-        found = re.search(r"http://127\.0\.0\.1:\d+/", said)
-        assert found, said
+            assert line, output
+            output += line
+        found = re.search(r"http://127\.0\.0\.1:\d+/", output)
+        assert found, output
         yield found[0]
         running.send_signal(signal.SIGINT)
         running.communicate(timeout=30)
 
 
 @pytest.mark.parametrize(("width", "scheme"), [(1280, "light"), (390, "dark")])
-def test_a_gang_that_is_typed_there_runs(
-    browser: Browser, demo_url: str, width: int, scheme: str
-) -> None:
+def test_submitted_gang_runs(browser: Browser, demo_url: str, width: int, scheme: str) -> None:
     window = {"viewport": {"width": width, "height": 800}, "color_scheme": scheme}
-    with windows(browser, demo_url) as look:
-        page = look("", **window)
+    with windows(browser, demo_url) as open_page:
+        page = open_page("", **window)
         page.get_by_role("link", name="Submit a gang").click()
         page.get_by_label("name").fill("hello-1")
         page.get_by_label("seconds of work").fill("600")
         page.get_by_role("button", name="submit").click()
 
         expect(page.get_by_role("row", name=re.compile("hello-1.*running"))).to_be_visible()
-        assert serious_faults(page, runOnly=["wcag2a", "wcag2aa"]) == []
+        assert serious_violations(page, runOnly=["wcag2a", "wcag2aa"]) == []

@@ -1,16 +1,23 @@
-"""What if in a real Chromium: typed into the form, answered, and sent as an address."""
+"""The what-if form in Chromium: input, answer, and the address."""
 
 from __future__ import annotations
 
 import pytest
 from playwright.sync_api import expect
 
-from tests.nightly.browser.stage import Stage
-from tests.nightly.browser.windows import NARROW, WIDE, Open, overhang, serious_faults, stays
+from tests.nightly.browser.page_server import PageServer
+from tests.nightly.browser.windows import (
+    NARROW,
+    WIDE,
+    Open,
+    mark_page,
+    overflow,
+    serious_violations,
+)
 
 
-def test_a_gang_and_a_change_that_are_typed_are_answered(look: Open, stage: Stage) -> None:
-    page = look("/whatif")
+def test_gang_and_change_are_answered(open_page: Open, server: PageServer) -> None:
+    page = open_page("/whatif")
     page.get_by_label("name", exact=True).fill("new")
     page.get_by_label("namespace").fill("a")
     page.get_by_label("members").fill("3")
@@ -26,16 +33,16 @@ def test_a_gang_and_a_change_that_are_typed_are_answered(look: Open, stage: Stag
     expect(page.locator("textarea[name=with]")).to_have_value(
         "queue/left.weight=5\nnode/n1.unschedulable=true"
     )
-    # The answer stays though the page follows the plan.
-    stays(page)
-    stage.plan()
+    # The answer stays when the page is updated.
+    mark_page(page)
+    server.plan()
     expect(page.locator("#said")).to_contain_text("plan 2")
     expect(page.locator(".asked .chip")).to_have_text("would start now")
 
 
-def test_what_makes_no_sense_is_one_sentence_and_what_was_typed_stays(look: Open) -> None:
-    # Browsers themselves say on the console that something was not as it should be.
-    page = look("/whatif?without=node/<script>alert(1)</script>", quiet=False)
+def test_invalid_input_is_one_message_and_stays_in_the_form(open_page: Open) -> None:
+    # Browsers log the status code themselves.
+    page = open_page("/whatif?without=node/<script>alert(1)</script>", quiet=False)
 
     expect(page.get_by_role("alert").filter(has_text="there is no node")).to_contain_text(
         "<script>alert(1)</script>"
@@ -46,14 +53,14 @@ def test_what_makes_no_sense_is_one_sentence_and_what_was_typed_stays(look: Open
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("window", [WIDE, NARROW], ids=["wide", "narrow"])
-def test_axe_finds_no_serious_fault_in_an_answer(
-    look: Open, scheme: str, window: dict[str, int]
+def test_answer_has_no_serious_accessibility_violation(
+    open_page: Open, scheme: str, window: dict[str, int]
 ) -> None:
-    page = look(
+    page = open_page(
         "/whatif?name=new&namespace=a&members=30&cpu=1&without=node/n1",
         quiet=False, bypass_csp=True, color_scheme=scheme, viewport=window,
     )  # fmt: skip
     expect(page.locator(".asked .chip")).to_have_text("would wait")
 
-    assert serious_faults(page) == []
-    assert overhang(page) <= 0
+    assert serious_violations(page) == []
+    assert overflow(page) <= 0

@@ -1,4 +1,4 @@
-"""Windows of a real Chromium, with an ear at their consoles, and what is asked of every page."""
+"""Chromium windows whose console output is checked, and checks for every page."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from playwright.sync_api import Browser, Page, expect, sync_playwright
 
 from tests.nightly.browser import chromium
 
-#: A busy machine takes its time; what never comes is noticed all the same.
-PATIENCE_MS = 60_000
+#: Long enough for a busy machine.
+TIMEOUT_MS = 60_000
 WIDE = {"width": 1280, "height": 800}
 NARROW = {"width": 390, "height": 800}
 
@@ -24,15 +24,15 @@ Open = Callable[..., Page]
 
 @contextmanager
 def started() -> Iterator[Browser]:
-    """Have a Chromium; where there is none, that is said, and in CI it is a fault."""
+    """Start Chromium; without one the test is skipped, and fails in CI."""
     try:
         path = chromium.ensure()
     except chromium.Missing as error:
-        # Where everything has to be tried, something that was not tried is a fault.
+        # CI must not skip tests.
         (pytest.fail if os.environ.get("CI") == "true" else pytest.skip)(str(error))
-    expect.set_options(timeout=PATIENCE_MS)
+    expect.set_options(timeout=TIMEOUT_MS)
     with sync_playwright() as driver:
-        # Pages of our own only, and root has no sandbox.
+        # Only local pages are opened, and root has no sandbox.
         opened = driver.chromium.launch(executable_path=path, args=["--no-sandbox"])
         yield opened
         opened.close()
@@ -40,30 +40,30 @@ def started() -> Iterator[Browser]:
 
 @contextmanager
 def windows(browser: Browser, url: str = "") -> Iterator[Open]:
-    """Open pages below *url*, each in a window of its own; nothing may be said on its console."""
-    said: list[str] = []
+    """Open pages below *url*, each in a new window; its console must stay empty."""
+    messages: list[str] = []
     contexts = []
 
-    def look(path: str = "/", *, quiet: bool = True, **window: Any) -> Page:
+    def open_page(path: str = "/", *, quiet: bool = True, **window: Any) -> Page:
         context = browser.new_context(**{"viewport": WIDE, **window})
         contexts.append(context)
-        context.set_default_timeout(PATIENCE_MS)
+        context.set_default_timeout(TIMEOUT_MS)
         page = context.new_page()
         if quiet:
-            page.on("console", lambda line: said.append(f"{line.type}: {line.text}"))
-        page.on("pageerror", lambda error: said.append(str(error)))
-        page.on("dialog", lambda dialog: (said.append("a dialog opened"), dialog.dismiss()))
+            page.on("console", lambda line: messages.append(f"{line.type}: {line.text}"))
+        page.on("pageerror", lambda error: messages.append(str(error)))
+        page.on("dialog", lambda dialog: (messages.append("a dialog opened"), dialog.dismiss()))
         page.goto(url + path)
         return page
 
-    yield look
+    yield open_page
     for context in contexts:
         context.close()
-    assert said == []
+    assert messages == []
 
 
-def serious_faults(page: Page, **options: Any) -> list[tuple[str, list[str]]]:
-    """Give what axe finds that keeps people out; the page must allow its script."""
+def serious_violations(page: Page, **options: Any) -> list[tuple[str, list[str]]]:
+    """Return the serious accessibility violations that axe finds; the page must allow it."""
     found = Axe().run(page, options=options or None).response["violations"]
     return [
         (each["id"], [node["html"][:200] for node in each["nodes"]][:5])
@@ -72,33 +72,33 @@ def serious_faults(page: Page, **options: Any) -> list[tuple[str, list[str]]]:
     ]
 
 
-def is_drawn_and_live(page: Page) -> None:
-    """Expect one head, and that the server is heard."""
+def expect_live(page: Page) -> None:
+    """Expect one heading and a live connection to the server."""
     expect(page.locator("h1")).to_have_count(1)
     expect(page.locator("#state")).to_have_attribute("data-is", "live")
 
 
-def overhang(page: Page) -> int:
-    """Say by how much a page is broader than its window."""
+def overflow(page: Page) -> int:
+    """Return by how much a page is wider than its window."""
     return int(page.evaluate("document.documentElement.scrollWidth - window.innerWidth"))
 
 
 def brightness(page: Page) -> int:
-    """Add up the three colours of the ground: 0 is black, 765 white."""
+    """Return the sum of the three background colours: 0 is black, 765 white."""
     colour = page.evaluate("getComputedStyle(document.body).backgroundColor")
     return sum(map(int, re.findall(r"\d+", colour)[:3]))
 
 
 def gang_names(page: Page) -> list[str]:
-    """Give the gangs of a table, from top to bottom."""
+    """Return the gangs of the table, from top to bottom."""
     return [each.strip() for each in page.locator(".gangs tbody a.name").all_inner_texts()]
 
 
-def stays(page: Page) -> None:
-    """Mark the page, so that a reload would be noticed."""
+def mark_page(page: Page) -> None:
+    """Mark the page, so that a reload can be detected."""
     page.evaluate("window.isTheSame = true")
 
 
-def is_the_same(page: Page) -> bool:
-    """Ask whether the page was never loaded anew since it was marked."""
+def is_same_page(page: Page) -> bool:
+    """Return whether the page was not reloaded since it was marked."""
     return bool(page.evaluate("window.isTheSame === true"))

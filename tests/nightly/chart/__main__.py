@@ -1,4 +1,4 @@
-"""`python -m tests.nightly.chart` writes what of the chart follows from other files."""
+"""`python -m tests.nightly.chart` writes the generated files of the chart."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What follows from other files: the settings in the schema, the table in the chart's README."""
+"""The generated parts of the chart: the settings in the schema, the table in its README."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from extender.settings import PREFERENCES, UNLISTED, Settings
 
 from .values import README, SCHEMA, explained, schema
 
-#: Settings that the chart gives itself; each has a value of its own, or none.
+#: Settings that the chart sets itself, some from values of their own.
 OF_THE_CHART = {
     "kubeconfig",
     "listen",
@@ -33,7 +33,7 @@ OF_THE_CHART = {
     "pod_name",
     "pod_namespace",
 }
-#: Settings that are one of a few words.
+#: Settings with a fixed set of values.
 CHOICES = {"prefer": PREFERENCES, "unlisted_namespaces": UNLISTED}
 
 TYPES = {str: "string", bool: "boolean", int: "integer", float: "number"}
@@ -41,7 +41,7 @@ TABLE = re.compile(r"^\| value \|.*?\n(?=\n|\Z)", re.MULTILINE | re.DOTALL)
 
 
 def settings_schema() -> dict[str, Any]:
-    """Say which settings one may give, and of which kind each is."""
+    """Return the schema of the settings that users may set."""
     free = [each for each in fields(Settings) if each.name not in OF_THE_CHART]
     return {
         "type": "object",
@@ -59,19 +59,19 @@ def _kind(each: Field[Any]) -> dict[str, Any]:
 
 
 def schema_text() -> str:
-    """Give the whole schema with the settings as they are now."""
+    """Return the whole schema with the current settings."""
     now = schema()
     now["properties"]["settings"] = settings_schema()
     return json.dumps(now, indent=2) + "\n"
 
 
 def readme_text() -> str:
-    """Give the chart's README with a table of the values as they are now."""
+    """Return the chart's README with the current table of values."""
     return TABLE.sub(lambda _: table(), README.read_text())
 
 
 def table() -> str:
-    """Give a row for every value that is explained, but for those whose members are."""
+    """Return a table with a row for every documented value."""
     rows = ["| value | default | meaning |", "|---|---|---|"]
     for value in explained():
         default = "" if value.is_section else f"`{json.dumps(value.default, ensure_ascii=False)}`"
@@ -80,6 +80,6 @@ def table() -> str:
 
 
 def write() -> None:
-    """Bring both up to date."""
+    """Write both files."""
     SCHEMA.write_text(schema_text())
     README.write_text(readme_text())

@@ -1,4 +1,4 @@
-"""The chart's values are explained, checked, and of one mind with the rest of the project."""
+"""The values of the chart are documented, validated, and consistent with the project."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from .values import CHART, README, SCHEMA, VALUES, explained, schema
 ROOT = CHART.parents[1]
 MANIFESTS = CHART.parent
 CHANGED = sorted(Path(__file__).parent.glob("every-value-changed/*.yaml"))
-#: Helm gives it to charts that are part of another.
+#: Helm sets it for subcharts.
 GLOBAL = "global"
 
 
 def properties(of: dict[str, Any], path: str = "") -> Iterator[str]:
-    """Name every value that the schema *of* knows, with dots."""
+    """Yield the path of every value in the schema *of*."""
     for name, about in of.get("properties", {}).items():
         yield path + name
         if name != "settings":
@@ -31,7 +31,7 @@ def properties(of: dict[str, Any], path: str = "") -> Iterator[str]:
 
 
 def leaves(values: dict[str, Any], path: str = "") -> Iterator[tuple[str, Any]]:
-    """Give what is set, down to where a table row of README explains it."""
+    """Yield the set values, down to the level that README documents."""
     rows = {value.path for value in explained() if not value.is_section}
     for name, value in values.items():
         if path + name in rows or not isinstance(value, dict):
@@ -40,7 +40,7 @@ def leaves(values: dict[str, Any], path: str = "") -> Iterator[tuple[str, Any]]:
             yield from leaves(value, f"{path}{name}.")
 
 
-def test_the_chart_and_what_it_installs_carry_the_version_of_the_project() -> None:
+def test_chart_has_the_version_of_the_project() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     chart = yaml.safe_load((CHART / "Chart.yaml").read_text())
 
@@ -48,33 +48,33 @@ def test_the_chart_and_what_it_installs_carry_the_version_of_the_project() -> No
     assert chart["description"] == project["description"]
 
 
-def test_the_table_of_values_is_what_values_yaml_says() -> None:
+def test_table_of_values_is_current() -> None:
     assert generated.table() in README.read_text(), "run: python -m tests.nightly.chart"
 
 
-def test_the_schema_knows_the_settings_there_are() -> None:
+def test_schema_is_current() -> None:
     assert SCHEMA.read_text() == generated.schema_text(), "run: python -m tests.nightly.chart"
 
 
-def test_what_the_chart_gives_itself_are_settings() -> None:
+def test_settings_of_the_chart_exist() -> None:
     known = vars(Settings)
 
     assert known.keys() >= generated.OF_THE_CHART
     assert generated.CHOICES.keys() <= known.keys()
 
 
-def test_every_value_is_explained_and_has_a_schema() -> None:
+def test_every_value_is_documented_and_has_a_schema() -> None:
     rows = {value.path for value in explained()}
     known = set(properties(schema())) - {GLOBAL}
 
     assert {path for path, _ in leaves(yaml.safe_load(VALUES.read_text()))} <= rows
     assert rows <= known
-    # Only what is given to Kubernetes as it is has members without a row.
+    # Only values that are passed through to Kubernetes have members without a row.
     leaf_rows = tuple(f"{value.path}." for value in explained() if not value.is_section)
     assert [path for path in known - rows if not path.startswith(leaf_rows)] == []
 
 
-def test_nothing_with_names_of_its_own_takes_another() -> None:
+def test_schema_allows_no_unknown_names() -> None:
     def check(about: Any, path: str) -> None:
         if isinstance(about, dict):
             if "properties" in about:
@@ -85,37 +85,37 @@ def test_nothing_with_names_of_its_own_takes_another() -> None:
     check(schema(), "")
 
 
-def test_the_scheduler_names_are_those_the_extender_serves_unasked() -> None:
+def test_scheduler_names_are_the_defaults_of_the_extender() -> None:
     defaults = yaml.safe_load(VALUES.read_text())
 
     assert tuple(defaults["schedulerNames"]) == Settings().scheduler_name
 
 
 @pytest.mark.parametrize("file", CHANGED, ids=lambda file: file.stem)
-def test_a_file_that_changes_every_value_does(file: Path) -> None:
+def test_every_value_changed_file_changes_every_value(file: Path) -> None:
     defaults = dict(leaves(yaml.safe_load(VALUES.read_text())))
     changed = dict(leaves(yaml.safe_load(file.read_text())))
 
     assert changed.keys() >= defaults.keys() - {"deployment"}
     same = {path for path in changed if changed[path] == defaults[path]}
-    # What is switched off shows nothing of its other values.
+    # A disabled part does not show its other values.
     assert {path for path in same if not path.endswith(".enabled")} <= {"deployment"}
     every = generated.settings_schema()["properties"].keys()
     assert changed["settings"].keys() == every
 
 
-def test_both_deployments_have_a_file_that_changes_every_value() -> None:
+def test_each_deployment_has_an_every_value_changed_file() -> None:
     deployments = [yaml.safe_load(file.read_text())["deployment"] for file in CHANGED]
 
     assert sorted(deployments) == sorted(schema()["properties"]["deployment"]["enum"])
 
 
-def test_the_crds_of_the_chart_are_those_of_the_manifests() -> None:
+def test_crds_of_the_chart_are_those_of_the_manifests() -> None:
     assert (CHART / "crds").is_symlink()
     assert (CHART / "crds").resolve() == MANIFESTS / "crds"
 
 
-def test_the_chart_has_its_rights_and_alerts_from_the_files_of_the_overlays() -> None:
+def test_rbac_and_alerts_of_the_chart_are_the_files_of_the_overlays() -> None:
     links = {link.name: link.resolve() for link in (CHART / "files").iterdir()}
 
     overlays = MANIFESTS / "overlays"

@@ -1,4 +1,4 @@
-"""The values of the chart as its `values.yaml` explains them: every key with a comment above it."""
+"""The values of the chart, documented by the comments in its `values.yaml`."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ KEY = re.compile(r"^( *)([A-Za-z]+):")
 
 @dataclass(frozen=True, slots=True)
 class Value:
-    """One value: its path with dots, what is written about it, and what it is by default."""
+    """One value: its path with dots, its description, and its default."""
 
     path: str
     about: str
@@ -29,19 +29,19 @@ class Value:
 
     @property
     def is_section(self) -> bool:
-        """Whether its members are explained each for itself."""
+        """Return whether its members are documented."""
         return self.path in {path.rpartition(".")[0] for path in _paths(VALUES.read_text())}
 
 
 def explained() -> list[Value]:
-    """Read every explained value, in the order of the file."""
+    """Return every documented value, in the order of the file."""
     text = VALUES.read_text()
     defaults = yaml.safe_load(text)
     return [Value(path, about, _at(defaults, path)) for path, about in _comments(text)]
 
 
 def schema() -> dict[str, Any]:
-    """Read what Helm checks values against."""
+    """Return the schema that Helm validates values with."""
     read: dict[str, Any] = json.loads(SCHEMA.read_text())
     return read
 
@@ -52,16 +52,16 @@ def _paths(text: str) -> list[str]:
 
 def _comments(text: str) -> Iterator[tuple[str, str]]:
     parents: list[str] = []
-    said: list[str] = []
+    comment: list[str] = []
     for line in text.splitlines():
         if line.strip().startswith("#"):
-            said.append(line.strip().removeprefix("#").strip())
+            comment.append(line.strip().removeprefix("#").strip())
             continue
         if key := KEY.match(line):
             parents = [*parents[: len(key[1]) // 2], key[2]]
-            if said:
-                yield ".".join(parents), " ".join(said)
-        said = []
+            if comment:
+                yield ".".join(parents), " ".join(comment)
+        comment = []
 
 
 def _at(values: Any, path: str) -> Any:

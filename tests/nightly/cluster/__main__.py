@@ -1,4 +1,4 @@
-"""`python -m tests.nightly.cluster`: minors, falling leaders, attacks, chaos."""
+"""`python -m tests.nightly.cluster`: compatibility matrix, takeovers, siege and chaos."""
 
 from __future__ import annotations
 
@@ -25,45 +25,60 @@ from tests.nightly.faults.record import Record
 from tests.nightly.faults.stepped_clock import PLANTED
 
 from . import chaos, siege
-from .matrix import RIGHTS, Minor, minors, run, whole
+from .matrix import PERMISSIONS, Minor, minors, run, with_own_api_server
 
-Among: TypeAlias = Callable[[ControlPlane], AbstractContextManager[candidates.Candidates]]
+MakeCandidates: TypeAlias = Callable[[ControlPlane], AbstractContextManager[candidates.Candidates]]
 
 
 def arguments() -> argparse.ArgumentParser:
     """Return the parser of the command line."""
     parser = argparse.ArgumentParser(prog="python -m tests.nightly.cluster", description=__doc__)
     commands = parser.add_subparsers(dest="command", required=True)
-    tried = commands.add_parser("matrix", help="run the promises on every minor, print a table")
-    tried.add_argument("minors", nargs="*", help="only these, as in 1.28 (default: all pinned)")
-    tried.add_argument("--rights", action="store_true", help="those of the rights alone")
-    over = commands.add_parser("takeovers", help="let leaders fall, and measure what follows")
-    over.add_argument("--rounds", type=int, default=10, help="of each kind")
-    over.add_argument("--lease", choices=("own", "scheduler"), default="own", help="whose")
+    tried = commands.add_parser(
+        "matrix", help="run the compatibility tests on every minor, print a table"
+    )
+    tried.add_argument("minors", nargs="*", help="minors as in 1.28 (default: all pinned)")
+    tried.add_argument("--rights", action="store_true", help="only the tests of permissions")
+    over = commands.add_parser("takeovers", help="let leaders fail, and measure takeovers")
+    over.add_argument("--rounds", type=int, default=10, help="rounds of each kind")
+    over.add_argument("--lease", choices=("own", "scheduler"), default="own", help="whose lease")
     over.add_argument("--kinds", nargs="*", choices=takeovers.KINDS, default=takeovers.KINDS)
-    over.add_argument("--seed", type=int, default=None, help="of when leaders fall")
-    over.add_argument("--retry-period", default=candidates.RETRY_PERIOD, help="of kube-scheduler")
-    laid = commands.add_parser("siege", help="attack beside arriving gangs, and measure those")
-    laid.add_argument("--seconds", type=float, default=60, help="of each attack")
-    laid.add_argument("--attack", action="append", default=[], help="whose name has this; or load")
-    laid.add_argument("--without-us", action="store_true", help="on kube-scheduler alone")
+    over.add_argument("--seed", type=int, default=None, help="seed of the moments of failure")
+    over.add_argument(
+        "--retry-period", default=candidates.RETRY_PERIOD, help="retryPeriod of kube-scheduler"
+    )
+    laid = commands.add_parser("siege", help="attack while gangs arrive, and measure their start")
+    laid.add_argument("--seconds", type=float, default=60, help="duration of each attack")
+    laid.add_argument(
+        "--attack", action="append", default=[], help="attacks with this in their name; or load"
+    )
+    laid.add_argument(
+        "--without-us", action="store_true", help="kube-scheduler without an extender"
+    )
     laid.add_argument(
         "--without-admission",
         action="store_true",
         help="without the policies of manifests/admission",
     )
     laid.add_argument(
-        "--patience", type=float, default=0, help="minutes to wait for a host that takes little"
+        "--patience",
+        type=float,
+        default=0,
+        help="minutes to spend on repeats while the host takes processors",
     )
-    wild = commands.add_parser("chaos", help="everything at once, by chance, judged from outside")
-    wild.add_argument("--seconds", type=float, default=600, help="before everything is mended")
-    wild.add_argument("--seed", type=int, default=None, help="of an earlier run, to play it again")
-    wild.add_argument(
+    disorder = commands.add_parser(
+        "chaos", help="random faults of all kinds, checked by an observer"
+    )
+    disorder.add_argument("--seconds", type=float, default=600, help="duration of the faults")
+    disorder.add_argument("--seed", type=int, default=None, help="seed of a run to repeat")
+    disorder.add_argument(
         "--lanes", nargs="+", choices=chaos.LANE_NAMES, default=chaos.LANE_NAMES,
-        help="only these: without machines nothing is killed, and nothing that leaks is wiped out",
+        help="only these lanes; without machines nothing is killed, so leaks stay visible",
     )  # fmt: skip
-    wild.add_argument("--planted", choices=PLANTS, help="a check of ours to take out")
-    wild.add_argument("--record", type=Path, default=Path("build/chaos"), help="folder to keep it")
+    disorder.add_argument("--planted", choices=PLANTS, help="a check of the extender to disable")
+    disorder.add_argument(
+        "--record", type=Path, default=Path("build/chaos"), help="folder for the record"
+    )
     return parser
 
 
@@ -72,27 +87,27 @@ def main() -> int:
     wanted = parser.parse_args()
     try:
         if wanted.command == "matrix":
-            return try_out(chosen(wanted.minors, parser), rights_alone=wanted.rights)
+            return run_matrix(chosen(wanted.minors, parser), only_permissions=wanted.rights)
         if wanted.command == "takeovers":
-            among = (
+            make = (
                 candidates.behind_a_service
                 if wanted.lease == "own"
                 else partial(candidates.in_pairs, retry_period=wanted.retry_period)
             )
             seed = secrets.randbelow(10**6) if wanted.seed is None else wanted.seed
-            return take_over(among, tuple(wanted.kinds), wanted.rounds, seed)
+            return run_takeovers(make, tuple(wanted.kinds), wanted.rounds, seed)
         if wanted.command == "chaos":
             seed = secrets.randbelow(10**6) if wanted.seed is None else wanted.seed
             if wanted.planted:
                 os.environ[PLANTED] = wanted.planted
-            return run_wild(seed, wanted.seconds, wanted.record, wanted.lanes)
-        tried_on = partial(
-            siege.besieged,
+            return run_chaos(seed, wanted.seconds, wanted.record, wanted.lanes)
+        made = partial(
+            siege.siege_on,
             without_us=wanted.without_us,
             admission=not wanted.without_admission,
             patience_s=60 * wanted.patience,
         )
-        return besiege(named(wanted.attack, parser), wanted.seconds, tried_on)
+        return run_siege(named(wanted.attack, parser), wanted.seconds, made)
     except (ControlPlaneUnavailable, NeverReady) as why:
         print(f"no control plane: {why}", file=sys.stderr)
         return 1
@@ -101,23 +116,25 @@ def main() -> int:
 
 
 def chosen(names: list[str], parser: argparse.ArgumentParser) -> list[Minor]:
-    """The minors of these names, all where there are none; an unknown one ends the program."""
+    """Return the minors of these names, all without names; exit if one is unknown."""
     pinned = minors()
     if unknown := [name for name in names if name not in pinned]:
         parser.error(f"no module pins {', '.join(unknown)}; there are {', '.join(pinned)}")
     return [pinned[name] for name in names or pinned]
 
 
-def try_out(wanted: list[Minor], *, rights_alone: bool) -> int:
-    """Hold every minor to the promises, and those with an API server of their own to the rights."""
-    ended = 0 if rights_alone else run(wanted)
-    complete = [whole()[minor.name] for minor in wanted if minor.name in whole()]
-    return run(complete, RIGHTS) | ended if complete else ended
+def run_matrix(wanted: list[Minor], *, only_permissions: bool) -> int:
+    """Run the tests on each minor; test permissions on those with their own API server."""
+    ended = 0 if only_permissions else run(wanted)
+    complete = [
+        with_own_api_server()[minor.name] for minor in wanted if minor.name in with_own_api_server()
+    ]
+    return run(complete, PERMISSIONS) | ended if complete else ended
 
 
-def take_over(among: Among, kinds: tuple[str, ...], count: int, seed: int) -> int:
-    """Play rounds, tell each, and print the table; 1 when a promise was broken."""
-    print(f"leaders fall by --seed {seed}", flush=True)
+def run_takeovers(make: MakeCandidates, kinds: tuple[str, ...], count: int, seed: int) -> int:
+    """Run rounds, print each and the table; return 1 if a guarantee was missed."""
+    print(f"--seed {seed}", flush=True)
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     ensure(*NEEDED_BY_TESTS)
     played: list[takeovers.Round] = []
@@ -125,9 +142,9 @@ def take_over(among: Among, kinds: tuple[str, ...], count: int, seed: int) -> in
         folder = running.enter_context(tempfile.TemporaryDirectory(prefix="gang-extender-"))
         plane = running.enter_context(ControlPlane(Path(folder) / "cluster"))
         plane.install()
-        for each in takeovers.rounds(running.enter_context(among(plane)), kinds, count, seed):
+        for each in takeovers.rounds(running.enter_context(make(plane)), kinds, count, seed):
             played.append(each)
-            broken = "; ".join(each.broken) or "all held"
+            broken = "; ".join(each.broken) or "all guarantees held"
             print(
                 f"{each.kind}: the other leads after {each.takeover_s:.1f} s, next start after"
                 f" {each.start_s:.1f} s, longest in part {each.partial_s:.2f} s: {broken}",
@@ -138,51 +155,51 @@ def take_over(among: Among, kinds: tuple[str, ...], count: int, seed: int) -> in
 
 
 def named(parts: list[str], parser: argparse.ArgumentParser) -> list[siege.Attack]:
-    """The attacks whose names contain one of these, all where there are none."""
+    """Return the attacks whose names contain one of these, all without names."""
     found = siege.chosen(parts)
     if not found:
         parser.error("there are only: " + "; ".join(each.name for each in siege.attacks()))
     return found
 
 
-def besiege(
+def run_siege(
     wanted: list[siege.Attack],
     seconds: float,
-    tried_on: Callable[[Path], AbstractContextManager[siege.Siege]],
+    made: Callable[[Path], AbstractContextManager[siege.Siege]],
 ) -> int:
-    """Attack in one minute after the other, and print the table; 1 when a bound was broken."""
+    """Run the attacks one after the other, and print the table; return 1 if a bound was missed."""
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     ensure(*NEEDED_BY_TESTS)
     minutes: list[siege.Minute] = []
     failed: list[str] = []
     with ExitStack() as running:
         folder = running.enter_context(tempfile.TemporaryDirectory(prefix="gang-extender-"))
-        laid = running.enter_context(tried_on(Path(folder) / "cluster"))
+        laid = running.enter_context(made(Path(folder) / "cluster"))
         for attack in siege.in_order(wanted):
             try:
                 for minute in laid.tried(attack, seconds, minutes):
                     print(siege.table(minutes).splitlines()[-1], *minute.restarts, flush=True)
             except (AssertionError, ApiError) as why:
-                failed.append(f"{attack.name}: could not be tried: {why}")
+                failed.append(f"{attack.name}: could not run: {why}")
                 print(failed[-1], flush=True)
     print(f"\n{siege.table(minutes)}\n")
     complaints = [*siege.complaints(minutes), *failed]
-    print("\n".join(complaints) or "all held")
+    print("\n".join(complaints) or "all guarantees held")
     return int(bool(complaints))
 
 
-def run_wild(seed: int, seconds: float, folder: Path, lanes: Collection[str]) -> int:
-    """Play the script of a seed, keep its record and logs, and tell it; 1 when something broke."""
+def run_chaos(seed: int, seconds: float, folder: Path, lanes: Collection[str]) -> int:
+    """Run the script of a seed, keep its record and logs, print it; return 1 if a rule broke."""
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     ensure(*chaos.PROGRAMS)
     print(f"seed {seed}", flush=True)
     kept = folder.resolve() / f"seed-{seed}-{int(time.time())}"
     record = Record()
-    with chaos.staged(kept / "cluster", record) as candidates:
-        played = chaos.play(candidates, record, seed, seconds, lanes)
+    with chaos.cluster(kept / "cluster", record) as candidates:
+        played = chaos.run_script(candidates, record, seed, seconds, lanes)
     record.save(kept / "record.jsonl")
-    print(f"{chaos.told(played)}\nkept in {kept}")
-    return int(bool(played.broken or played.slow))
+    print(f"{chaos.summary(played)}\nkept in {kept}")
+    return int(bool(played.broken or played.late))
 
 
 if __name__ == "__main__":

@@ -1,11 +1,10 @@
-"""Everything at once, by chance, on the real thing: what survives is judged from outside.
+"""Random faults of all kinds on a real control plane, checked by an independent observer.
 
-`python -m tests.nightly.cluster chaos` plays a script drawn from a seed (`chaos_script.py`) on a
-control plane of its own, with two extenders and a lease. Every few minutes all comes to rest, so
-that nobody's waiting and no leak is wiped out by what comes next. In the end it mends everything,
-waits until all is quiet, and lets the verdict of `tests/nightly/faults` read the record; the tests
-play
-half a minute.
+`python -m tests.nightly.cluster chaos` runs a script drawn from a seed (`chaos_script.py`) on its
+own control plane, with two extenders and a lease. Every few minutes all faults pause, so that later
+faults do not hide gangs that wait for ever, or leaks. In the end it ends all faults, waits until
+nothing changes, and lets `tests/nightly/faults/verdict.py` check the record. The tests run half a
+minute.
 """
 
 from __future__ import annotations
@@ -34,37 +33,37 @@ from tests.cluster.replicas import Service
 from tests.cluster.steal_time import DISTURBED, StealMonitor
 from tests.cluster.waiting import wait_for
 from tests.nightly.faults.breaches import Bounds
+from tests.nightly.faults.cluster_state import World, added
+from tests.nightly.faults.excluded_spans import Spans
 from tests.nightly.faults.observer import Observer
 from tests.nightly.faults.record import RESTED, Change, Line, Promised, Record
-from tests.nightly.faults.sightings import amounts
-from tests.nightly.faults.spans import Spans
+from tests.nightly.faults.recorders import HookRecorder, name_hook
 from tests.nightly.faults.stepped_clock import PLANTED
 from tests.nightly.faults.verdict import Verdict, judge
 from tests.nightly.faults.waits import waiting
-from tests.nightly.faults.witness import HookWitness, name_hook
-from tests.nightly.faults.world import World, added
+from tests.nightly.faults.watch_decoder import amounts
 
 from .chaos_administrators import Administrators
-from .chaos_lane import Playing
+from .chaos_lane import LaneRunner
 from .chaos_machines import Machines, SteppedReplica
 from .chaos_script import LANES, NAMESPACES, NODES, Turn, rounds
 from .chaos_tenants import Gang, Tenants
 
 PROGRAMS = ("etcd", API_SERVER, "kwok", "kubectl", SCHEDULER)
-#: What must hold of an extender that was killed, at this size.
+#: A killed extender must be ready again within this time, at this cluster size.
 READY_S = 5.0
-#: How long the end may take, and how long nothing may have happened by then.
+#: The timeout of the end, and how long nothing may change before it.
 _END_S = 180.0
 _QUIET_S = 5.0
-#: After so long all comes to rest once.
+#: The time between two pauses.
 _ROUND_S = 240.0
 _BOUNDS = Bounds(patience_s=30.0)
-#: Words of the record: all was mended so that all may come to rest, and it did not get quiet.
+#: Lines of the record: all faults ended for a pause, or changes did not end.
 _REST = "rest"
-_NO_REST = "it never got quiet"
-_NO_END = "it never got quiet in the end"
-_UNTOLD = "{} said nothing of what it promises when all was quiet"
-#: Nobody's turn before a breach is older than this when it is told.
+_NO_REST = "changes never ended"
+_NO_END = "changes never ended in the end"
+_NO_REPORT = "{} reported no reservations in a pause"
+#: Turns up to so long before a breach are printed with it.
 _BEFORE_S = 10.0
 LANE_NAMES = tuple(lane.name for lane in LANES)
 _LAST = Gang(NAMESPACES[0], "last", 3, 3, 1, "default", "", 3600.0)
@@ -73,7 +72,7 @@ _LAST_KEY = f"{_LAST.namespace}/{_LAST.name}"
 
 @dataclass
 class Run:
-    """What one run was like."""
+    """The results of one run."""
 
     seed: int
     seconds: float
@@ -81,71 +80,71 @@ class Run:
     verdict: Verdict
     played: list[Turn] = field(default_factory=list)
     takeovers_s: list[float] = field(default_factory=list)
-    #: What part of all processors the host took between two moments.
-    taken: Callable[[float, float], float] = lambda since, until: 0.0
-    #: What did not hold besides the verdict.
+    #: The share of all processors that the host took between two moments.
+    stolen: Callable[[float, float], float] = lambda since, until: 0.0
+    #: Failures besides the verdict.
     complaints: list[str] = field(default_factory=list)
-    #: The check of ours that was taken out, if any.
+    #: The disabled check of the extender, if any.
     planted: str = field(default_factory=lambda: os.environ.get(PLANTED, ""))
     lanes: Collection[str] = LANE_NAMES
-    #: Turns of `played` that could not be done.
-    undone: list[Turn] = field(default_factory=list)
+    #: Turns of `played` that failed.
+    failed: list[Turn] = field(default_factory=list)
 
     @property
     def broken(self) -> list[str]:
-        """What did not hold on any machine."""
+        """Return failures that do not depend on the machine."""
         return [*map(str, self.verdict.breaches), *self.complaints]
 
     @property
-    def slow(self) -> list[str]:
-        """What a busy machine may be the reason for."""
+    def late(self) -> list[str]:
+        """Return failures that a busy machine may cause."""
         late = [
-            f"{who} was ready again after {took_s:.1f} s{self.host(at, at + took_s)}"
-            for who, at, took_s in self.verdict.returns
+            f"{pod} was ready again after {took_s:.1f} s{self.host(at, at + took_s)}"
+            for pod, at, took_s in self.verdict.returns
             if took_s > READY_S
         ]
         return [*late, *([_NO_END] if _lines(self.record, _NO_END) else [])]
 
     def host(self, since: float, until: float) -> str:
-        """Say what the host took of the machine if that is much."""
-        taken = self.taken(since, until)
+        """Return a phrase about what the host took, if it is much."""
+        taken = self.stolen(since, until)
         return f", while the host took {taken:.0%} of the processors" if taken > DISTURBED else ""
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
-    """Where kube-scheduler asks, and is heard."""
+class ProxyUrl:
+    """The URL of the proxy that kube-scheduler calls."""
 
     url: str
 
 
 @contextmanager
-def overheard(service: Service, record: Record) -> Iterator[Asked]:
-    """A proxy before the Service that notes every call of a hook, and what came of it."""
+def recorded_hooks(service: Service, record: Record) -> Iterator[ProxyUrl]:
+    """Run a proxy before the Service that records every hook call and its result."""
     with ProxyLoop() as board:
-        # Whom it reached it cannot say: the leader of that moment.
-        witness = HookWitness(record, who="")
+        # It does not know which replica answered: the leader of that moment.
+        witness = HookRecorder(record, who="")
         proxy = Proxy(name_hook, lambda: service.choose() or 1, witness=witness)
         board.run(proxy.listen())
-        yield Asked(f"http://127.0.0.1:{proxy.port}")
+        yield ProxyUrl(f"http://127.0.0.1:{proxy.port}")
         board.run(proxy.close())
 
 
 @contextmanager
-def staged(folder: Path, record: Record) -> Iterator[Candidates]:
-    """A control plane with two extenders whose clocks can be set, and nodes for them."""
-    # As in the image: whoever is started again does not compile its modules first.
+def cluster(folder: Path, record: Record) -> Iterator[Candidates]:
+    """Run a control plane with nodes and two extenders whose clocks can be set."""
+    # As in the image: a restarted extender does not compile its modules.
     compile_dir(REPOSITORY / "extender", quiet=1)
     with ControlPlane(folder) as plane:
         plane.install()
         Administrators(plane.api, plane.etcd, lambda *_: None).set_up(NAMESPACES)
         plane.wait_until_nodes_are_ready(list(NODES), 60)
-        before = partial(overheard, record=record)
+        before = partial(recorded_hooks, record=record)
         with behind_a_service(plane, kind=SteppedReplica, before=before) as candidates:
             yield candidates
 
 
-def play(
+def run_script(
     candidates: Candidates,
     record: Record,
     seed: int,
@@ -153,12 +152,12 @@ def play(
     wanted: Collection[str] = LANE_NAMES,
     each_s: float = _ROUND_S,
 ) -> Run:
-    """Play the script of *seed* in the *wanted* lanes, calm everything down, and judge."""
+    """Run the script of *seed* in the *wanted* lanes, end all faults, and check the record."""
     since = datetime.now(UTC)
     plane = candidates.plane
     candidates.leader()
     with StealMonitor() as machine, Observer(plane.api, record, candidates.scheduler_name):
-        tenants, administrators, machines = (Playing(lane.name, record) for lane in LANES)
+        tenants, administrators, machines = (LaneRunner(lane.name, record) for lane in LANES)
         lanes = (tenants, administrators, machines)
         actors = (
             Tenants(plane.api, candidates.scheduler_name, tenants.later),
@@ -170,7 +169,7 @@ def play(
         complaints: list[str] = []
         for number, part in enumerate(parts):
             if number:
-                complaints += _rest(candidates, record, *actors[1:])
+                complaints += _pause(candidates, record, *actors[1:])
             left_s = min(each_s, seconds - number * each_s)
             for turns, playing, actor in zip(part, lanes, actors, strict=True):
                 playing.start(turns, actor.acts, left_s)
@@ -179,14 +178,14 @@ def play(
             if any(playing.error for playing in lanes):
                 break
         record.line("calm")
-        complaints += _calm(candidates, record, *actors)
-    # What was recorded is worth its verdict, even if a lane was not played to its end.
+        complaints += _end(candidates, record, *actors)
+    # The record is checked even if a lane failed.
     complaints += [
         f"the turns of {playing.name} ended: {''.join(format_exception(playing.error))}"
         for playing in lanes
         if playing.error is not None
     ]
-    strays = [f"without leading: {stray}" for stray in candidates.audit.writes_without_lease(since)]
+    writes = [f"without leading: {write}" for write in candidates.audit.writes_without_lease(since)]
     return Run(
         seed,
         seconds,
@@ -195,39 +194,39 @@ def play(
         [turn for playing in lanes for turn in playing.played],
         actors[2].takeovers_s,
         machine.stolen_share,
-        [*actors[2].complaints, *complaints, *strays, *_by_itself(plane)],
+        [*actors[2].complaints, *complaints, *writes, *_by_itself(plane)],
         lanes=wanted,
-        undone=[turn for playing in lanes for turn in playing.undone],
+        failed=[turn for playing in lanes for turn in playing.failed],
     )
 
 
-def _rest(
+def _pause(
     candidates: Candidates, record: Record, administrators: Administrators, machines: Machines
 ) -> Iterator[str]:
-    """Mend everything, let all come to rest, and tell what cannot be judged then."""
+    """End all faults, wait until nothing changes, and yield what cannot be checked."""
     record.line(_REST)
-    machines.calm()
-    wait_for(administrators.calm, 60, "nodes and queues are as they were")
-    if not _let_everybody_end(record):
+    machines.restore()
+    wait_for(administrators.restore, 60, "nodes and queues are as they were")
+    if not _wait_until_quiet(record):
         record.line(_NO_REST)
         return
     leader = candidates.leader()
-    if _see_promises(leader.pod, leader.extender.ops_url, record):
+    if _record_reservations(leader.pod, leader.extender.ops_url, record):
         record.line(RESTED)
     else:
-        yield _UNTOLD.format(leader.pod)
+        yield _NO_REPORT.format(leader.pod)
 
 
-def _calm(
+def _end(
     candidates: Candidates,
     record: Record,
     tenants: Tenants,
     administrators: Administrators,
     machines: Machines,
 ) -> Iterator[str]:
-    """Mend everything, and tell what is not as it should be then."""
-    machines.calm()
-    wait_for(administrators.calm, 60, "nodes and queues are as they were")
+    """End all faults, and yield what is wrong then."""
+    machines.restore()
+    wait_for(administrators.restore, 60, "nodes and queues are as they were")
     tenants.start_last(_LAST)
     try:
         wait_for(lambda: _status_of(record, _LAST_KEY) == _LAST.size, 60, "the last gang starts")
@@ -235,21 +234,21 @@ def _calm(
         yield str(why)
     leader = candidates.leader()
     try:
-        wait_for(lambda: leader.extender.waiting_binds == 0, 60, "no bind is held", every_s=0.5)
+        wait_for(lambda: leader.extender.waiting_binds == 0, 60, "no bind waits", every_s=0.5)
     except AssertionError as why:
         yield str(why)
-    if not _let_everybody_end(record):
+    if not _wait_until_quiet(record):
         record.line(_NO_END)
-    if not _see_promises(leader.pod, leader.extender.ops_url, record):
-        yield _UNTOLD.format(leader.pod)
+    if not _record_reservations(leader.pod, leader.extender.ops_url, record):
+        yield _NO_REPORT.format(leader.pod)
     record.line("over")
 
 
-def _let_everybody_end(record: Record) -> bool:
-    """Wait until nobody waits who could start, nor runs who will end, and for a while after that.
+def _wait_until_quiet(record: Record) -> bool:
+    """Wait until no pod will start or end, and for a while after that.
 
-    What an extender counts can be held against what there is only while that stays as it is:
-    gives whether it got so quiet.
+    The extender's figures can be compared with the cluster only while nothing changes. Returns
+    whether changes ended.
     """
 
     def is_quiet() -> bool:
@@ -269,31 +268,31 @@ def _is_moving(world: World) -> bool:
     return runs or bool(waiting(world))
 
 
-def _see_promises(who: str, ops_url: str, record: Record) -> bool:
-    """Note what it believes to be taken, once that is what there is or it had time enough.
+def _record_reservations(pod: str, ops_url: str, record: Record) -> bool:
+    """Record the usage that the extender reports, when it agrees with the cluster or time is up.
 
-    Gives whether it said anything: of whom nothing is noted the verdict has nothing to judge.
+    Returns whether it reported anything; otherwise the verdict has nothing to check.
     """
-    told = False
+    reported = False
 
     def agrees() -> bool:
-        nonlocal told
+        nonlocal reported
         listed = http_json("GET", f"{ops_url}/api/v1/snapshot")
         if listed is None:
             return False
         taken = taken_by_node(listed["items"])
-        record.note(Promised(at=record.now(), who=who, taken=taken))
-        told = True
+        record.note(Promised(at=record.now(), who=pod, taken=taken))
+        reported = True
         world = _world(record)
         return all(_cpu(taken.get(node, {})) == _cpu(world.taken_on(node)) for node in NODES)
 
     with suppress(AssertionError):
-        wait_for(agrees, 30, "what is promised is what is taken", every_s=1.0)
-    return told
+        wait_for(agrees, 30, "reserved and used capacity agree", every_s=1.0)
+    return reported
 
 
 def taken_by_node(items: list[Object]) -> dict[str, dict[str, int]]:
-    """Add up what the pods of a snapshot take of each node."""
+    """Return the requests of the pods of a snapshot by node."""
     taken: dict[str, dict[str, int]] = {}
     for pod in items:
         node = pod["spec"].get("nodeName") if pod["kind"] == "Pod" else None
@@ -321,7 +320,7 @@ def _status_of(record: Record, gang: str) -> int:
 
 
 def _by_itself(plane: ControlPlane) -> Iterator[str]:
-    """Tell what extenders wrote that no turn is the reason for."""
+    """Yield tracebacks and worker restarts of extenders, which no turn causes."""
     for program in plane.programs:
         if isinstance(program, SteppedReplica):
             found = re.findall(r"^.*Traceback \(most recent.*$", program.log(), re.M)
@@ -330,11 +329,11 @@ def _by_itself(plane: ControlPlane) -> Iterator[str]:
                 yield f"{program.name} lost its worker {program.worker_restarts} times"
 
 
-def told(run: Run) -> str:
-    """Tell a run so that somebody who was not there can read it."""
+def summary(run: Run) -> str:
+    """Return a report of the run."""
     verdict, record = run.verdict, run.record
     kinds = Counter(turn.kind for turn in run.played)
-    kinds.subtract(turn.kind for turn in run.undone)
+    kinds.subtract(turn.kind for turn in run.failed)
     again = [each.took_s for each in verdict.returns]
     lines = [
         f"seed {run.seed}, {run.seconds:g} s: {_turns(run)}; {verdict.figures()}",
@@ -342,7 +341,7 @@ def told(run: Run) -> str:
         f"{_lines(record, RESTED)} of {_lines(record, _REST)} rests before the end judged",
         f"the API server was away for {Spans.of(record).total_s:.1f} s",
         f"for gangs in part {_excused(record)} did not count",
-        f"the host took {run.taken(-math.inf, math.inf):.0%} of the processors",
+        f"the host took {run.stolen(-math.inf, math.inf):.0%} of the processors",
         f"ready again after SIGKILL: {_times(again)}",
         f"another leads after the leader's fall: {_times(run.takeovers_s)}",
         "",
@@ -351,8 +350,8 @@ def told(run: Run) -> str:
     for breach in verdict.breaches:
         host = run.host(breach.at - _BEFORE_S, breach.at)
         lines += ["", f"before {breach}{host}:", *_turns_before(record, breach.at)]
-    broken = [*run.broken, *run.slow]
-    lines += ["", *(broken or ["all held"])]
+    broken = [*run.broken, *run.late]
+    lines += ["", *(broken or ["all rules held"])]
     if broken:
         lines.append(
             f"again: python -m tests.nightly.cluster chaos"
@@ -364,7 +363,7 @@ def told(run: Run) -> str:
 
 
 def _turns(run: Run) -> str:
-    undone = f", {len(run.undone)} of them could not be done" if run.undone else ""
+    undone = f", {len(run.failed)} of them could not be done" if run.failed else ""
     return f"{len(run.played)} turns{undone}"
 
 
@@ -373,7 +372,7 @@ def _lines(record: Record, text: str) -> int:
 
 
 def _excused(record: Record) -> str:
-    """Say how much of the run nobody is held to who has made no gang whole."""
+    """Return how much of the run does not count for partial gangs."""
     carried = Spans.of(record, _BOUNDS.carrying, _BOUNDS.settle_s)
     lasted_s = record.ended_at - record.began_at
     counted_s = carried.counted_s(record.began_at, record.ended_at)

@@ -1,4 +1,4 @@
-"""What administrators do in a run of chaos: nodes and queues that come, go and change."""
+"""The turns of administrators in a chaos run: nodes and queues are deleted and changed."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _TAINT = {"key": "gang-extender.test/chaos", "effect": "NoSchedule"}
 
 
 class Administrators:
-    """Carries out the turns of administrators; what they close they open again later."""
+    """Carries out the turns of administrators; closed queues and nodes are opened again later."""
 
     def __init__(self, api: Api, etcd: Etcd, later: Later) -> None:
         self._api = api
@@ -43,29 +43,29 @@ class Administrators:
             ),
         )
 
-    def calm(self) -> bool:
-        """Open everything, as large as it was."""
+    def restore(self) -> bool:
+        """Restore all nodes and queues."""
         for name in NODES:
             if self._api.find("nodes", name) is None:
                 self._api.create(objects.node(name, cpu=str(NODE_CPU)))
             self._patch_node(name, {"unschedulable": None, "taints": None})
-            self._give_room(name, NODE_CPU)
+            self._set_capacity(name, NODE_CPU)
         for name in QUEUES[1:]:
             self._api.patch(objects.QUEUES, name, {"spec": {"capability": None}})
             self._state(name, "Open")
         return True
 
     def _lose(self, facts: Facts) -> None:
-        """A machine is gone, and what ran there is cleared away as its node is."""
+        """Delete a node and its pods."""
         name = facts["node"]
         self._api.delete("nodes", name)
         for pod in self._api.list("pods", fields=f"spec.nodeName={name}"):
             about = pod["metadata"]
             self._api.delete("pods", about["name"], about["namespace"], grace_seconds=0)
-        self._later(facts["for_s"], lambda: self._bring_back(name))
+        self._later(facts["for_s"], lambda: self._recreate(name))
 
-    def _bring_back(self, name: str) -> None:
-        # Binds that were under way when it went are its too, and would be cleared away later.
+    def _recreate(self, name: str) -> None:
+        # Pods that were bound to it meanwhile would be deleted by the node lifecycle controller.
         for pod in self._api.list("pods", fields=f"spec.nodeName={name}"):
             about = pod["metadata"]
             self._api.delete("pods", about["name"], about["namespace"], grace_seconds=0)
@@ -86,12 +86,12 @@ class Administrators:
         self._api.patch("nodes", name, {"spec": spec})
 
     def _resize(self, facts: Facts) -> None:
-        self._give_room(facts["node"], facts["cpu"])
-        self._later(facts["for_s"], lambda: self._give_room(facts["node"], NODE_CPU))
+        self._set_capacity(facts["node"], facts["cpu"])
+        self._later(facts["for_s"], lambda: self._set_capacity(facts["node"], NODE_CPU))
 
-    def _give_room(self, name: str, cpu: int) -> None:
-        room = {"cpu": str(cpu)}
-        status = {"status": {"allocatable": room, "capacity": room}}
+    def _set_capacity(self, name: str, cpu: int) -> None:
+        capacity = {"cpu": str(cpu)}
+        status = {"status": {"allocatable": capacity, "capacity": capacity}}
         self._api.patch("nodes", name, status, subresource="status")
 
     def _edit(self, facts: Facts) -> None:
@@ -106,5 +106,5 @@ class Administrators:
         self._api.patch(objects.QUEUES, name, {"status": {"state": state}}, subresource="status")
 
     def _compact(self, facts: Facts) -> None:
-        with suppress(TypeError, AssertionError):  # it is away
+        with suppress(TypeError, AssertionError):  # it does not answer
             self._etcd.compact()

@@ -1,4 +1,4 @@
-"""Plays one lane of a script in a thread of its own, and tells each turn in the record."""
+"""Runs one lane of a script in its own thread, and records each turn."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from tests.nightly.faults.record import Record
 
 from .chaos_script import Facts, Turn
 
-#: Have something done so many seconds from now, in the same lane.
+#: Schedules an action in the same lane, so many seconds from now.
 Later = Callable[[float, Callable[[], object]], None]
 
 
-class Playing:
-    """One lane: its turns at their times, and what they left for later."""
+class LaneRunner:
+    """One lane: its turns at their times, and the actions they schedule."""
 
     def __init__(self, name: str, record: Record) -> None:
         self.name = name
@@ -29,8 +29,8 @@ class Playing:
         self._pause = threading.Event()
         self._thread: threading.Thread | None = None
         self.played: list[Turn] = []
-        #: Those of them that could not be done.
-        self.undone: list[Turn] = []
+        #: Those of them that failed.
+        self.failed: list[Turn] = []
         self.error: BaseException | None = None
 
     def later(self, seconds: float, act: Callable[[], object]) -> None:
@@ -43,7 +43,7 @@ class Playing:
         acts: Mapping[str, Callable[[Facts], None]],
         seconds: float = float("inf"),
     ) -> None:
-        """Begin; what was not begun after so many seconds, because turns took long, is not."""
+        """Start; turns that have not begun after *seconds* are skipped."""
         self._ends_at = self._record.now() + seconds
         self._thread = threading.Thread(
             target=self._run, args=(turns, acts), name=f"chaos {self.name}", daemon=True
@@ -51,7 +51,7 @@ class Playing:
         self._thread.start()
 
     def join(self) -> None:
-        """Wait until all is played; what was left for later is not done any more."""
+        """Wait until all turns are done; scheduled actions are dropped then."""
         assert self._thread is not None
         self._thread.join()
 
@@ -65,7 +65,7 @@ class Playing:
                 done = self._try(partial(acts[turn.kind], turn.facts))
                 self.played.append(turn)
                 if not done:
-                    self.undone.append(turn)
+                    self.failed.append(turn)
         except BaseException as error:
             self.error = error
             self._record.line(f"{self.name} ended: {error!r}")
@@ -82,7 +82,7 @@ class Playing:
             self._pause.wait(max(0.0, due_at - self._record.now()))
 
     def _try(self, act: Callable[[], object]) -> bool:
-        """Do it, unless it cannot be done: what is meant is gone, or the API server is away."""
+        """Run *act*; return False if its object is gone or the API server does not answer."""
         try:
             act()
         except ApiError as why:

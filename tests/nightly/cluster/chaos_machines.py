@@ -1,4 +1,4 @@
-"""What happens to machines in a run of chaos: programs killed, frozen, cut off, and clocks set."""
+"""The turns of machines in a chaos run: programs are killed, frozen, disconnected; clocks step."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from tests.cluster.components import Scheduler
 from tests.cluster.processes import NeverReady, Program
 from tests.cluster.replicas import Replica
 from tests.cluster.waiting import wait_for
-from tests.nightly.faults.record import LEADERS_CABLE, Away, Back, Killed, Ready, Record
+from tests.nightly.faults.record import LEADERS_LINK, Away, Back, Killed, Ready, Record
 
 from .chaos_script import Facts
 
-#: So that more leaders fall in a minute than with the usual 15 s.
+#: Shorter than the default of 15 s, so that more takeovers fit in a minute.
 _LEASE_S = 6.0
 _SHORT_LEASE = (f"--lease-duration-s={_LEASE_S:g}", "--lease-renew-s=4", "--lease-retry-s=1")
 
 
 class SteppedReplica(Replica):
-    """An extender whose wall clock can be set wrong while it runs."""
+    """An extender whose wall clock can be stepped while it runs."""
 
     @property
     def offset(self) -> Path:
@@ -47,20 +47,20 @@ class Machines:
     """Carries out the turns of machines."""
 
     def __init__(self, candidates: Candidates, record: Record) -> None:
-        self._rivals = candidates
+        self._candidates = candidates
         self._record = record
         self._plane = candidates.plane
         self._scheduler = next(p for p in self._plane.programs if isinstance(p, Scheduler))
-        #: How long it took until another led, and who was not ready again.
+        #: The times of takeovers, and failures.
         self.takeovers_s: list[float] = []
         self.complaints: list[str] = []
         self.acts: dict[str, Callable[[Facts], None]] = {
             "leader killed": lambda facts: self._kill(self._leader()),
-            "standby killed": lambda facts: self._kill(self._rivals.other(self._leader())),
+            "standby killed": lambda facts: self._kill(self._candidates.other(self._leader())),
             "leader ended": self._end_leader,
             "leader frozen": self._freeze_leader,
             "leader cut off": self._cut_off_leader,
-            "both killed": lambda facts: self._kill(*self._rivals.members),
+            "both killed": lambda facts: self._kill(*self._candidates.members),
             "kube-scheduler killed": self._kill_scheduler,
             "API server restarted": lambda facts: self._plane.apiserver.restart(),
             "API server killed": self._kill_api_server,
@@ -68,23 +68,23 @@ class Machines:
             "clock stepped": self._step,
         }
 
-    def calm(self) -> None:
-        """Let everything run, with clocks that are right."""
-        self._miss(*self._rivals.members)
-        for side in self._rivals.members:
+    def restore(self) -> None:
+        """Start everything, with correct clocks."""
+        self._check_running(*self._candidates.members)
+        for side in self._candidates.members:
             self._set_clock(side, 0)
             if side.extender.is_running:
                 side.send_signal(signal.SIGCONT)
         for program in (self._plane.apiserver, self._scheduler):
             if not program.is_running:
                 program.start()
-        for side in self._rivals.members:
+        for side in self._candidates.members:
             if not side.extender.is_running:
                 self._start(side.extender)
         self._leader()
 
-    def _miss(self, *sides: Candidate) -> None:
-        """Complain about who is down by itself: every turn starts again whom it has ended."""
+    def _check_running(self, *sides: Candidate) -> None:
+        """Record extenders that ended by themselves: every turn restarts what it has stopped."""
         self.complaints += [
             f"{side.extender.name} had ended by itself"
             for side in sides
@@ -93,26 +93,26 @@ class Machines:
 
     def _leader(self) -> Candidate:
         try:
-            return self._rivals.leader()
+            return self._candidates.leader()
         except AssertionError:
-            self.complaints.append("nobody led for a minute")
-            return self._rivals.members[0]
+            self.complaints.append("no extender led for a minute")
+            return self._candidates.members[0]
 
     def _kill(self, *sides: Candidate) -> None:
-        self._miss(*sides)
+        self._check_running(*sides)
         was_leading = [side for side in sides if side.leads]
         if was_leading:
-            self._nobody_acts(_LEASE_S)
+            self._record_absence(_LEASE_S)
         for side in sides:
             self._record.note(Killed(at=self._record.now(), who=side.pod))
             side.kill()
         killed_at = self._record.now()
         for side in sides:
-            # Two that start at once share this machine: only one alone shows how long it takes.
+            # Two that start at once share the machine, so only a single start is timed.
             if self._start(side.extender) and len(sides) == 1:
                 self._record.note(Ready(at=self._record.now(), who=side.pod))
         if was_leading:
-            self._see_takeover(killed_at)
+            self._time_takeover(killed_at)
 
     def _start(self, program: Program) -> bool:
         try:
@@ -122,19 +122,19 @@ class Machines:
             return False
         return True
 
-    def _see_takeover(self, since: float) -> None:
+    def _time_takeover(self, since: float) -> None:
         self._leader()
         self.takeovers_s.append(self._record.now() - since)
 
     def _end_leader(self, facts: Facts) -> None:
         leader, began_at = self._leader(), self._record.now()
         leader.extender.terminate()
-        self._see_takeover(began_at)
+        self._time_takeover(began_at)
         self._start(leader.extender)
 
     def _freeze_leader(self, facts: Facts) -> None:
         leader = self._leader()
-        self._nobody_acts(min(facts["for_s"], _LEASE_S))
+        self._record_absence(min(facts["for_s"], _LEASE_S))
         leader.send_signal(signal.SIGSTOP)
         try:
             Event().wait(facts["for_s"])
@@ -143,21 +143,21 @@ class Machines:
 
     def _cut_off_leader(self, facts: Facts) -> None:
         leader = self._leader()
-        self._nobody_acts(min(facts["for_s"], _LEASE_S))
+        self._record_absence(min(facts["for_s"], _LEASE_S))
         leader.link.cut()
         try:
             Event().wait(facts["for_s"])
         finally:
             leader.link.restore()
 
-    def _nobody_acts(self, for_s: float) -> None:
-        """Note that whoever leads reaches nobody for so long.
+    def _record_absence(self, for_s: float) -> None:
+        """Record that the leader reaches no server for *for_s*.
 
-        No longer than its lease: then another may lead, by which gangs are judged again.
+        At most for its lease: then another may lead, and gangs count again.
         """
         record = self._record
-        record.note(Away(at=record.now(), who=LEADERS_CABLE))
-        back = Timer(for_s, lambda: record.note(Back(at=record.now(), who=LEADERS_CABLE)))
+        record.note(Away(at=record.now(), who=LEADERS_LINK))
+        back = Timer(for_s, lambda: record.note(Back(at=record.now(), who=LEADERS_LINK)))
         back.daemon = True
         back.start()
 
@@ -176,13 +176,13 @@ class Machines:
             Event().wait(facts["for_s"])
         finally:
             os.killpg(self._plane.apiserver.pid, signal.SIGCONT)
-            # On a busy machine it takes a while until it reads on.
+            # On a busy machine it takes a while until it answers again.
             with suppress(AssertionError):
                 wait_for(self._plane.apiserver.is_ready, 20, "the API server goes on")
-            self._rivals.audit.server_paused(since, datetime.now(UTC))
+            self._candidates.audit.server_paused(since, datetime.now(UTC))
 
     def _step(self, facts: Facts) -> None:
-        self._set_clock(self._rivals.members[facts["side"]], facts["by_s"])
+        self._set_clock(self._candidates.members[facts["side"]], facts["by_s"])
 
     def _set_clock(self, side: Candidate, by_s: float) -> None:
         assert isinstance(side.extender, SteppedReplica)

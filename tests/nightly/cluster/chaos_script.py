@@ -1,8 +1,7 @@
-"""What happens in a run of chaos, drawn from a seed before it begins: same seed, same turns.
+"""The script of a chaos run, drawn from a seed before it begins: same seed, same turns.
 
-Three lanes run side by side: tenants, administrators, and machines. A turn names what it means by a
-fraction, of the gangs or nodes that are there when its time comes, so that a script can be played
-on whatever a run has become.
+Three lanes run in parallel: tenants, administrators and machines. A turn chooses its object by a
+fraction of those that exist at its time, so that the script does not depend on the run.
 """
 
 from __future__ import annotations
@@ -25,44 +24,44 @@ Facts = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """One thing that is done, so many seconds after the one before it in its lane."""
+    """One action, *after_s* seconds after the previous one of its lane."""
 
     after_s: float
     kind: str
     facts: Facts = field(default_factory=dict)
 
     def __str__(self) -> str:
-        told = ", ".join(f"{key} {_short(value)}" for key, value in self.facts.items())
-        return f"{self.kind} ({told})" if told else self.kind
+        facts = ", ".join(f"{key} {_short(value)}" for key, value in self.facts.items())
+        return f"{self.kind} ({facts})" if facts else self.kind
 
 
 @dataclass(frozen=True, slots=True)
 class Lane:
-    """Kinds of turns, how often each, and the pause between two."""
+    """Kinds of turns, their weights, and the pause between two."""
 
     name: str
     pause_s: tuple[float, float]
     kinds: dict[str, tuple[int, Callable[[random.Random, Iterator[int]], Facts]]]
 
     def script(self, seed: int, seconds: float) -> list[Turn]:
-        """Draw the turns of so many seconds: all kinds, shuffled, again and again."""
-        chance = random.Random(f"{seed} {self.name}")
+        """Draw the turns of so many seconds: all kinds in random order, repeatedly."""
+        rng = random.Random(f"{seed} {self.name}")
         numbers, turns, at = count(), list[Turn](), 0.0
         bag: list[str] = []
         while True:
-            pause = round(chance.uniform(*self.pause_s), 2)
+            pause = round(rng.uniform(*self.pause_s), 2)
             at += pause
             if at >= seconds:
                 return turns
             if not bag:
                 bag = [kind for kind, (often, _) in self.kinds.items() for _ in range(often)]
-                chance.shuffle(bag)
+                rng.shuffle(bag)
             kind = bag.pop()
-            turns.append(Turn(pause, kind, self.kinds[kind][1](chance, numbers)))
+            turns.append(Turn(pause, kind, self.kinds[kind][1](rng, numbers)))
 
 
 def rounds(turns: Sequence[Turn], seconds: float, each_s: float) -> list[list[Turn]]:
-    """Divide what is played in so many seconds into rounds of *each_s*."""
+    """Divide the turns of so many seconds into rounds of *each_s*."""
     made: list[list[Turn]] = [[] for _ in range(max(1, math.ceil(seconds / each_s)))]
     at = 0.0
     for turn in turns:
@@ -71,89 +70,89 @@ def rounds(turns: Sequence[Turn], seconds: float, each_s: float) -> list[list[Tu
     return made
 
 
-def _nothing(chance: random.Random, numbers: Iterator[int]) -> Facts:
+def _nothing(rng: random.Random, numbers: Iterator[int]) -> Facts:
     return {}
 
 
-def _some(chance: random.Random, numbers: Iterator[int]) -> Facts:
-    return {"which": round(chance.random(), 3)}
+def _some(rng: random.Random, numbers: Iterator[int]) -> Facts:
+    return {"which": round(rng.random(), 3)}
 
 
-def _gang(chance: random.Random, numbers: Iterator[int]) -> Facts:
-    size = chance.choice((2, 3, 3, 4, 5, 8))
-    # One in eight asks for more members than it has: it must wait, whole.
-    minimum = size + 1 if chance.random() < 0.125 else chance.randint(2, size)
+def _gang(rng: random.Random, numbers: Iterator[int]) -> Facts:
+    size = rng.choice((2, 3, 3, 4, 5, 8))
+    # One in eight needs more members than it has: it must wait.
+    minimum = size + 1 if rng.random() < 0.125 else rng.randint(2, size)
     return {
         "name": f"gang{next(numbers)}",
-        "namespace": chance.choice(NAMESPACES),
+        "namespace": rng.choice(NAMESPACES),
         "size": size,
         "minimum": minimum,
-        "cpu": chance.choice((1, 1, 1, 2)),
-        "queue": chance.choice(QUEUES),
-        "priority": chance.choice(PRIORITIES),
-        "run_s": round(chance.uniform(2, 15), 1),
-        # The last of its members come so much later.
-        "late_s": round(chance.uniform(0.1, 3), 1) if chance.random() < 0.25 else 0.0,
+        "cpu": rng.choice((1, 1, 1, 2)),
+        "queue": rng.choice(QUEUES),
+        "priority": rng.choice(PRIORITIES),
+        "run_s": round(rng.uniform(2, 15), 1),
+        # Its last member is created so much later.
+        "late_s": round(rng.uniform(0.1, 3), 1) if rng.random() < 0.25 else 0.0,
     }
 
 
-def _single(chance: random.Random, numbers: Iterator[int]) -> Facts:
+def _single(rng: random.Random, numbers: Iterator[int]) -> Facts:
     return {
         "name": f"single{next(numbers)}",
-        "namespace": chance.choice(NAMESPACES),
-        "cpu": chance.choice((1, 2, 3)),
-        "queue": chance.choice(QUEUES),
-        "run_s": round(chance.uniform(2, 10), 1),
+        "namespace": rng.choice(NAMESPACES),
+        "cpu": rng.choice((1, 2, 3)),
+        "queue": rng.choice(QUEUES),
+        "run_s": round(rng.uniform(2, 10), 1),
     }
 
 
-def _members(chance: random.Random, numbers: Iterator[int]) -> Facts:
+def _members(rng: random.Random, numbers: Iterator[int]) -> Facts:
     return {
-        **_some(chance, numbers),
-        "count": chance.randint(1, 3),
-        "at_once": chance.random() < 0.5,
+        **_some(rng, numbers),
+        "count": rng.randint(1, 3),
+        "at_once": rng.random() < 0.5,
     }
 
 
-def _minimum(chance: random.Random, numbers: Iterator[int]) -> Facts:
-    return {**_some(chance, numbers), "by": chance.choice((-2, -1, 1, 2))}
+def _minimum(rng: random.Random, numbers: Iterator[int]) -> Facts:
+    return {**_some(rng, numbers), "by": rng.choice((-2, -1, 1, 2))}
 
 
-def _move(chance: random.Random, numbers: Iterator[int]) -> Facts:
-    return {**_some(chance, numbers), "queue": chance.choice(QUEUES)}
+def _move(rng: random.Random, numbers: Iterator[int]) -> Facts:
+    return {**_some(rng, numbers), "queue": rng.choice(QUEUES)}
 
 
-def _rank(chance: random.Random, numbers: Iterator[int]) -> Facts:
-    return {**_some(chance, numbers), "priority": chance.choice(PRIORITIES[1:])}
+def _rank(rng: random.Random, numbers: Iterator[int]) -> Facts:
+    return {**_some(rng, numbers), "priority": rng.choice(PRIORITIES[1:])}
 
 
-def _node(chance: random.Random, numbers: Iterator[int]) -> Facts:
-    return {"node": chance.choice(NODES), "for_s": round(chance.uniform(1, 8), 1)}
+def _node(rng: random.Random, numbers: Iterator[int]) -> Facts:
+    return {"node": rng.choice(NODES), "for_s": round(rng.uniform(1, 8), 1)}
 
 
-def _resize(chance: random.Random, numbers: Iterator[int]) -> Facts:
-    return {**_node(chance, numbers), "cpu": chance.choice((1, 2, 3, 6, 8))}
+def _resize(rng: random.Random, numbers: Iterator[int]) -> Facts:
+    return {**_node(rng, numbers), "cpu": rng.choice((1, 2, 3, 6, 8))}
 
 
-def _queue(chance: random.Random, numbers: Iterator[int]) -> Facts:
+def _queue(rng: random.Random, numbers: Iterator[int]) -> Facts:
     return {
-        "queue": chance.choice(QUEUES[1:]),
-        "weight": chance.randint(1, 5),
-        "cpu": chance.choice((4, 8, 12, 24)),
+        "queue": rng.choice(QUEUES[1:]),
+        "weight": rng.randint(1, 5),
+        "cpu": rng.choice((4, 8, 12, 24)),
     }
 
 
-def _close(chance: random.Random, numbers: Iterator[int]) -> Facts:
-    return {"queue": chance.choice(QUEUES[1:]), "for_s": round(chance.uniform(1, 8), 1)}
+def _close(rng: random.Random, numbers: Iterator[int]) -> Facts:
+    return {"queue": rng.choice(QUEUES[1:]), "for_s": round(rng.uniform(1, 8), 1)}
 
 
 def _pause(shortest: float, longest: float) -> Callable[[random.Random, Iterator[int]], Facts]:
-    return lambda chance, numbers: {"for_s": round(chance.uniform(shortest, longest), 1)}
+    return lambda rng, numbers: {"for_s": round(rng.uniform(shortest, longest), 1)}
 
 
-def _step(chance: random.Random, numbers: Iterator[int]) -> Facts:
-    by = chance.choice((-86400, -3600, -60, -5, 5, 60, 3600, 86400))
-    return {"side": chance.randint(0, 1), "by_s": by}
+def _step(rng: random.Random, numbers: Iterator[int]) -> Facts:
+    by = rng.choice((-86400, -3600, -60, -5, 5, 60, 3600, 86400))
+    return {"side": rng.randint(0, 1), "by_s": by}
 
 
 TENANTS = Lane(

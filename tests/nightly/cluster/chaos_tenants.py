@@ -1,4 +1,4 @@
-"""What tenants do in a run of chaos: gangs come, change, go, and come again by the same name."""
+"""The turns of tenants in a chaos run: gangs are created, changed, deleted and recreated."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from tests.cluster.api import Api, ApiError, Object
 from .chaos_lane import Later
 from .chaos_script import Facts
 
-#: Turns mean one of the youngest so many; the oldest beyond the second figure are cleared away.
-_YOUNG = 12
-_KEPT = 40
+#: Turns choose among the newest so many gangs; more than the second number are deleted.
+_NEWEST = 12
+_MOST = 40
 
 
 @dataclass(frozen=True, slots=True)
 class Gang:
-    """A gang as its tenant would write it again."""
+    """A gang, with what is needed to create it again."""
 
     namespace: str
     name: str
@@ -58,11 +58,11 @@ class Tenants:
         self._create(gang, range(last))
         if late_s:
             self._later(late_s, lambda: self._api.create(self._pod(gang, last)))
-        if len(self.gangs) > _KEPT:
+        if len(self.gangs) > _MOST:
             self._clear(self.gangs.pop(0))
 
     def start_last(self, gang: Gang) -> None:
-        """Let one more come when all is over."""
+        """Create one more gang at the end."""
         self._create(gang, range(gang.size))
 
     def _create(self, gang: Gang, members: range) -> None:
@@ -119,11 +119,11 @@ class Tenants:
         self._api.patch(objects.POD_GROUPS, gang.name, spec, gang.namespace)
 
     def _chosen(self, facts: Facts) -> Gang:
-        young = self.gangs[-_YOUNG:]
-        if not young:
-            raise ApiError(404, "chaos", "no gang has come yet")
-        # Scripts are written with three digits: 1.0 is a number that chance gives too.
-        return young[min(int(facts["which"] * len(young)), len(young) - 1)]
+        newest = self.gangs[-_NEWEST:]
+        if not newest:
+            raise ApiError(404, "chaos", "there is no gang yet")
+        # Fractions are rounded to three digits, so 1.0 is possible.
+        return newest[min(int(facts["which"] * len(newest)), len(newest) - 1)]
 
     def _changed(self, facts: Facts) -> Gang:
         gang = self._chosen(facts)

@@ -1,4 +1,4 @@
-"""The installation behind the cluster's own scheduler, for the tests of a file."""
+"""The installation behind the cluster's own scheduler, for a test file."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from .behind import Behind, install_commands, installed
+from .default_deployment import DefaultDeployment, install_commands, installed
 from .installation import empty_cluster
 
 
@@ -15,7 +15,7 @@ def behind(
     control_plane_binaries: None,
     controllers_binary: None,
     tmp_path_factory: pytest.TempPathFactory,
-) -> Iterator[Behind]:
+) -> Iterator[DefaultDeployment]:
     with (
         empty_cluster(tmp_path_factory.mktemp("behind")) as made,
         installed(made, install_commands()) as running,

@@ -1,7 +1,7 @@
-"""A kubelet that forwards ports: kwok's, for pods whose programs run on this machine.
+"""A kubelet (kwok) that forwards ports, for pods whose programs run on this machine.
 
-The API server reaches it as it would reach any kubelet: by the address and the port that the Node
-tells, over TLS.
+The API server reaches it as any kubelet: at the address and port in the status of the Node, over
+TLS.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ STANDBY, LEADER = "gang-extender-0", "gang-extender-1"
 
 
 class ForwardingKubelet(Program):
-    """Leads *forwards*, ports by pod of `gang-system`, to ports of this machine."""
+    """Forwards *forwards*, ports by pod of `gang-system`, to local ports."""
 
     port_count = 1
 
@@ -41,10 +41,10 @@ class ForwardingKubelet(Program):
         return [
             self._binary,
             f"--kubeconfig={self._kubeconfig}",
-            "--manage-nodes-with-label-selector=gang-extender.test/nobody=true",
+            "--manage-nodes-with-label-selector=gang-extender.test/none=true",
             f"--server-address=127.0.0.1:{self.ports[0]}",
             f"--config={self._folder / 'forwards.yaml'}",
-            # It has no nodes to play by these rules, and does not start without any.
+            # It manages no nodes, but does not start without stages.
             *(f"--config={stage}" for stage in sorted(STAGES.glob("*.yaml"))),
         ]
 
@@ -52,7 +52,7 @@ class ForwardingKubelet(Program):
         return answers(f"http://127.0.0.1:{self.ports[0]}/healthz")
 
     def node(self, name: str) -> Object:
-        """The Node of it, for the API server to know where it is."""
+        """Return its Node, with its address for the API server."""
         made = objects.node(name)
         made["status"] |= {
             "addresses": [{"type": "InternalIP", "address": "127.0.0.1"}],
@@ -73,7 +73,7 @@ def _rule(pod: str, port: int) -> Object:
 
 
 def scripts(folder: Path) -> Path:
-    """Make the commands of the package as an installation does, by what it says of itself."""
+    """Write the commands of the package as an installation does, from pyproject.toml."""
     folder.mkdir()
     about = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())
     for name, entry in about["project"]["scripts"].items():
@@ -90,7 +90,7 @@ def extender_pod(name: str, *, leads: bool = False) -> Object:
         labels["gang-extender.io/leader"] = "true"
     made = objects.pod(name, EXTENDER_NAMESPACE, nodeName="kubelet")
     made["metadata"]["labels"] = labels
-    # As our manifests have it, for the namespace takes no others.
+    # As in our manifests; the namespace admits no others.
     made["spec"]["securityContext"] = {
         "runAsNonRoot": True,
         "seccompProfile": {"type": "RuntimeDefault"},

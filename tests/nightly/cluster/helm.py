@@ -1,4 +1,4 @@
-"""The real Helm, at the version our module pins, on the chart of this checkout."""
+"""Helm, at the pinned version, on the chart of this checkout."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ HOME = "gang-system"
 
 
 class HelmRefused(Exception):
-    """What Helm said when it would not."""
+    """The error output of Helm."""
 
 
 def helm(*arguments: str | Path, kubeconfig: Path | None = None) -> str:
-    """Run Helm; gives its output."""
-    # It keeps files in the home directory otherwise, and finds clusters there.
+    """Run Helm; return its output."""
+    # Otherwise it uses files and kubeconfigs of the home directory.
     with TemporaryDirectory() as home:
         environment = {"HOME": home, "KUBECONFIG": str(kubeconfig or Path(home) / "nowhere")}
         command = [ensure("helm")["helm"], *arguments]
         ran = subprocess.run(command, env=environment, capture_output=True, text=True)
     if ran.returncode:
-        # It also tells of every link that it followed.
-        said = [line for line in ran.stderr.splitlines() if not line.startswith("level=INFO")]
-        raise HelmRefused("\n".join(said))
+        # It logs every symbolic link.
+        lines = [line for line in ran.stderr.splitlines() if not line.startswith("level=INFO")]
+        raise HelmRefused("\n".join(lines))
     return ran.stdout
 
 
@@ -43,12 +43,12 @@ def template(
     chart: Path = CHART,
     namespace: str = HOME,
 ) -> str:
-    """Give what the chart makes of *values*, with its CRDs."""
+    """Return the rendered chart with *values*, CRDs included."""
     given = [f"--set-json={name}={json.dumps(value)}" for name, value in (values or {}).items()]
     where = ("--namespace", namespace, "--include-crds")
     return helm("template", RELEASE, chart, *where, *given, *more)
 
 
 def objects_of(text: str) -> list[Object]:
-    """Read the objects of a manifest."""
+    """Return the objects of a manifest."""
     return [thing for thing in yaml.safe_load_all(text) if thing]

@@ -1,4 +1,4 @@
-"""A cluster that has nothing but what people type in, with all that was applied running."""
+"""A cluster in which the documented commands install the extender, with running pods."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ from tests.cluster.kubelet import Kubelet
 from tests.cluster.users import EXTENDER_NAMESPACE
 from tests.cluster.waiting import wait_for
 
-from .typed import Shell
+from .shell import Shell
 
 POD = "authentication.kubernetes.io/pod-name"
 
 
 @dataclass(frozen=True, slots=True)
 class Installation:
-    """What a test looks at, and how people would."""
+    """A control plane, a shell for the documented commands, and a kubelet."""
 
     plane: ControlPlane
     shell: Shell
     kubelet: Kubelet
 
     def pods(self, count: int = 2) -> list[AppliedPod]:
-        """What was applied, when so many run and are ready."""
+        """Wait until *count* extender pods are ready, and return them."""
 
         def ready() -> list[AppliedPod]:
             return [pod for pod in self.kubelet.pods() if pod.is_ready()]
@@ -39,43 +39,43 @@ class Installation:
         return wait_for(
             lambda: len(found := ready()) == count and found,
             120,
-            f"{count} pods of ours are ready",
-            seeing=lambda: [self.kubelet.problems[-3:], *self._seen()],
+            f"{count} extender pods are ready",
+            seeing=lambda: [self.kubelet.problems[-3:], *self._statuses()],
         )
 
-    def _seen(self) -> list[object]:
+    def _statuses(self) -> list[object]:
         sets = self.plane.api.list("replicasets.apps/v1", EXTENDER_NAMESPACE)
         pods = self.plane.api.list("pods", EXTENDER_NAMESPACE)
         return [each["status"] for each in (*sets, *pods)]
 
     def leader_and_standby(self) -> tuple[AppliedPod, AppliedPod]:
-        """Tell the two apart by what their extenders say of themselves."""
+        """Return leader and standby, by their /readyz."""
 
-        def told_apart() -> tuple[AppliedPod, AppliedPod] | None:
+        def distinguished() -> tuple[AppliedPod, AppliedPod] | None:
             pods = self.pods()
             leads = [pod.container("extender").answers("/readyz") for pod in pods]
             if sorted(leads) != [False, True]:
                 return None
             return pods[leads.index(True)], pods[leads.index(False)]
 
-        found = wait_for(told_apart, 120, "one of two leads", seeing=self._seen)
+        found = wait_for(distinguished, 120, "one of two leads", seeing=self._statuses)
         assert found is not None
         return found
 
     def end(self, pod: AppliedPod) -> None:
-        """Delete a pod of ours, and wait until it is asked to end."""
+        """Delete an extender pod, and wait until it is stopped."""
         self.plane.api.delete("pods", pod.name, EXTENDER_NAMESPACE)
-        wait_for(lambda: pod not in self.kubelet.pods(), 60, f"{pod.name} is on its way out")
+        wait_for(lambda: pod not in self.kubelet.pods(), 60, f"{pod.name} is stopped")
 
     def start_gang(self, name: str, scheduler: str, size: int = 3) -> list[str]:
-        """Hand in a gang, and give the nodes of its members once all have one."""
+        """Create a gang, wait until all members are bound, and return their nodes."""
         api = self.plane.api
         wanted = objects.pods(size, name, "default", gang=name, scheduler=scheduler, cpu="100m")
         api.create(objects.pod_group(name, "default", size), *wanted)
         return self.nodes([pod["metadata"]["name"] for pod in wanted])
 
     def nodes(self, pods: list[str], namespace: str = "default") -> list[str]:
-        """Where these pods are, once each has a node."""
+        """Wait until these pods are bound, and return their nodes."""
 
         def found() -> list[str | None]:
             api = self.plane.api
@@ -86,24 +86,24 @@ class Installation:
 
     def _why(self, pods: list[str]) -> object:
         def seen() -> object:
-            told = [each.get("status", {}) for each in self.plane.api.list("pods", "default")]
-            return [told, sorted(set(self.refused())), self.kubelet.problems[-3:]]
+            statuses = [each.get("status", {}) for each in self.plane.api.list("pods", "default")]
+            return [statuses, sorted(set(self.refused())), self.kubelet.problems[-3:]]
 
         return seen
 
-    def asked_by(self, pod: AppliedPod) -> list[Object]:
-        """All that one pod asked of the API server; its token says which it is."""
+    def requests_of(self, pod: AppliedPod) -> list[Object]:
+        """Return all requests of one pod to the API server, by the pod name in its token."""
         return [
             event
             for event in self.plane.audited(pod.user)
             if event["user"].get("extra", {}).get(POD) == [pod.name]
         ]
 
-    def acts_of(self, pod: AppliedPod, since: datetime) -> list[str]:
-        """All that one pod changed in the cluster since then, but for leases."""
+    def writes_of(self, pod: AppliedPod, since: datetime) -> list[str]:
+        """Return all writes of one pod since then, without leases."""
         return [
             f"{event['verb']} {event['requestURI']}"
-            for event in self.asked_by(pod)
+            for event in self.requests_of(pod)
             if event["verb"] in WRITES
             and event["objectRef"]["resource"] != "leases"
             and event["responseStatus"]["code"] < 300
@@ -111,7 +111,7 @@ class Installation:
         ]
 
     def refused(self) -> list[str]:
-        """All that ours asked of the API server and had no right to."""
+        """Return all forbidden requests of the extender's accounts."""
         account = f"system:serviceaccount:{EXTENDER_NAMESPACE}:"
         return [
             f"{event['user']['username']}: {event['verb']} {event['requestURI']}"
@@ -123,7 +123,7 @@ class Installation:
 
 @contextmanager
 def empty_cluster(folder: Path, nodes: int = 3) -> Iterator[Installation]:
-    """A cluster as it comes: its own scheduler and controllers run, nothing of ours is there."""
+    """Run a new cluster with controllers, without the extender."""
     with (
         ControlPlane(folder, audit_reads=True, service_accounts=True) as plane,
         plane.controllers(),

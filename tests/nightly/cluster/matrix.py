@@ -1,9 +1,9 @@
-"""The promises on every minor of kube-scheduler that `modules/` pins, one minor after the other.
+"""The compatibility tests on every minor of kube-scheduler that `modules/` pins.
 
-They run against the API server of the default folder, which is newer than most: Kubernetes allows a
-scheduler only one minor of lag, but what we ask of either has not changed in all of them. A minor
-that is newer than that brings its own. What depends on the API server itself, our rights, is tried
-where a folder brings one: on the oldest, the default and the newest.
+They run against the API server of the default folder, which is newer than most: the version skew
+policy allows one minor, but the APIs that the extender uses are the same in all of them. A newer
+minor has its own API server. Tests of the API server itself, the permissions, run where a folder
+has one: the oldest, the default and the newest.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from xml.etree import ElementTree
 from tests.cluster.binaries import Binary, ControlPlaneUnavailable, ensure, known
 from tests.cluster.extender_process import REPOSITORY
 
-#: What every minor is held to; the first sees to it that the minor asked for is the one that runs.
-PROMISES = (
+#: The tests for every minor; the first checks that the selected minor runs.
+COMPATIBILITY = (
     "tests/cluster/test_versions.py",
     "tests/cluster/test_gangs.py",
     "tests/cluster/test_hooks.py",
@@ -34,8 +34,8 @@ PROMISES = (
     "tests/cluster/test_reservations.py",
 )
 
-RIGHTS = (
-    "tests/nightly/cluster/test_rights.py",
+PERMISSIONS = (
+    "tests/nightly/cluster/test_permissions.py",
     "tests/cluster/test_hook_secret.py",
 )
 
@@ -43,15 +43,15 @@ HEAD = """\
 | minor | kube-scheduler | kube-apiserver | passed | failed | seconds |
 |---|---|---|---|---|---|"""
 
-#: Control planes side by side, and a file on one of them.
+#: Parallel control planes, one test file on each.
 _SPREAD = ("-p", "no:randomly", "-n", "3", "--dist", "loadfile")
 
-UNHAPPY_ENDS = ("failure", "error", "skipped")
+NOT_PASSED = ("failure", "error", "skipped")
 
 
 @dataclass(frozen=True, slots=True)
 class Minor:
-    """A kube-scheduler, and the API server that it runs against."""
+    """A kube-scheduler and its API server."""
 
     name: str
     scheduler: Binary
@@ -59,7 +59,7 @@ class Minor:
 
     @property
     def environment(self) -> dict[str, str]:
-        """What makes the tests run these two."""
+        """Return the variables that make the tests use these two."""
         return {
             "TEST_KUBE_SCHEDULER": self.scheduler.name,
             "TEST_KUBE_APISERVER": self.api_server.name,
@@ -68,7 +68,7 @@ class Minor:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """How the tests went on one minor; *trouble* says why there was nothing to count."""
+    """The results on one minor; *trouble* says why there are none."""
 
     minor: Minor
     passed: int = 0
@@ -77,40 +77,40 @@ class Outcome:
     trouble: str = ""
 
     @property
-    def is_green(self) -> bool:
-        """Whether something passed and nothing did not."""
+    def all_passed(self) -> bool:
+        """Return whether all tests passed, and there were any."""
         return self.passed > 0 and not self.failed and not self.trouble
 
     @property
     def row(self) -> str:
-        """One line of the table."""
+        """Return a row of the table."""
         versions = f"{self.minor.scheduler.version} | {self.minor.api_server.version}"
         failed = self.trouble or str(self.failed)
         return f"| {self.minor.name} | {versions} | {self.passed} | {failed} | {self.seconds:.0f} |"
 
 
 def minors() -> dict[str, Minor]:
-    """Every pinned minor by its name, oldest first."""
+    """Return every pinned minor by its name, oldest first."""
     default = known()["kube-apiserver"]
     return {
         minor.name: minor
         if _age(minor.name) > _age(default.minor)
         else Minor(minor.name, minor.scheduler, default)
-        for minor in _with_the_nearest()
+        for minor in _all_minors()
     }
 
 
-def whole() -> dict[str, Minor]:
-    """Every minor of which both a kube-scheduler and an API server are pinned, oldest first."""
+def with_own_api_server() -> dict[str, Minor]:
+    """Return every minor with pinned kube-scheduler and API server, oldest first."""
     return {
         minor.name: minor
-        for minor in _with_the_nearest()
+        for minor in _all_minors()
         if minor.api_server.minor == minor.scheduler.minor
     }
 
 
-def _with_the_nearest() -> list[Minor]:
-    """Each minor with its own API server where there is one, else with the default."""
+def _all_minors() -> list[Minor]:
+    """Return each minor with its own API server, or with the default one."""
     binaries = known()
     found = []
     for binary in binaries.values():
@@ -125,8 +125,8 @@ def _age(minor: str) -> list[int]:
     return [int(number) for number in minor.split(".")]
 
 
-def run(wanted: Iterable[Minor], tests: Sequence[str | Path] = PROMISES) -> int:
-    """Try every minor, whatever came of those before, and print the table; 0 if all are green."""
+def run(wanted: Iterable[Minor], tests: Sequence[str | Path] = COMPATIBILITY) -> int:
+    """Run the tests on every minor, and print the table; return 0 if all passed."""
     outcomes = []
     for minor in wanted:
         against = minor.api_server.version
@@ -134,11 +134,11 @@ def run(wanted: Iterable[Minor], tests: Sequence[str | Path] = PROMISES) -> int:
         outcomes.append(attempt(minor, tests))
         print(outcomes[-1].row, flush=True)
     print("", HEAD, *(outcome.row for outcome in outcomes), sep="\n", flush=True)
-    return 0 if outcomes and all(outcome.is_green for outcome in outcomes) else 1
+    return 0 if outcomes and all(outcome.all_passed for outcome in outcomes) else 1
 
 
 def attempt(minor: Minor, tests: Sequence[str | Path]) -> Outcome:
-    """Run *tests* on one minor, building it first where it is not there yet."""
+    """Run *tests* on one minor; build it first if it is missing."""
     try:
         ensure(minor.scheduler.name, minor.api_server.name)
     except ControlPlaneUnavailable as why:
@@ -159,7 +159,7 @@ def attempt(minor: Minor, tests: Sequence[str | Path]) -> Outcome:
 
 
 def _counted(report: Path) -> tuple[int, int]:
-    """How many tests passed, and how many did not: one that was skipped has promised nothing."""
+    """Return how many tests passed, and how many did not, skipped ones included."""
     cases = ElementTree.parse(report).iter("testcase")  # noqa: S314 - pytest has just written it
-    unhappy = [any(case.find(end) is not None for end in UNHAPPY_ENDS) for case in cases]
-    return unhappy.count(False), unhappy.count(True)
+    not_passed = [any(case.find(end) is not None for end in NOT_PASSED) for case in cases]
+    return not_passed.count(False), not_passed.count(True)

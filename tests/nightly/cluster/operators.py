@@ -1,8 +1,8 @@
-"""PodGroups and pods just as the controllers of other projects write them.
+"""PodGroups and pods exactly as the controllers of other projects write them.
 
-Read off their sources: Volcano 1.15 (job controller, podgroup controller), Kubeflow's Training
-Operator 1.9 and Trainer 2, Spark 4 (its Volcano feature step) and Spark Operator 2.5. What has no
-meaning for a scheduler (images, services, volumes) is left out.
+From their sources: Volcano 1.15 (job controller, podgroup controller), Kubeflow's Training Operator
+1.9 and Trainer 2, Spark 4 (its Volcano feature step) and Spark Operator 2.5, without fields that do
+not matter to a scheduler (images, services, volumes).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from tests.cluster.api import Object
 
 COSCHEDULING = "scheduling.x-k8s.io/v1alpha1"
 GROUP = objects.GROUP_NAME
-#: Of one pod here, as a ResourceQuota counts it; that is how Volcano counts.
+#: The requests of one pod as a ResourceQuota counts them, which Volcano does too.
 QUOTA_OF_A_POD = {
     "count/pods": 1,
     "pods": 1,
@@ -35,17 +35,17 @@ RESOURCES = {
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """What one controller writes for one job."""
+    """The objects that a controller writes for one job."""
 
     group: Object
-    #: Each is created when the one before it runs.
+    #: Each is created when the previous one runs.
     waves: tuple[list[Object], ...]
-    #: No pod is created before the phase of the group is this.
+    #: Pods are created when the group has this phase.
     awaits: str = ""
 
 
 def volcano_job(namespace: str) -> Written:
-    """A Job of Volcano with two tasks: every pod wears what the job controller knows of it."""
+    """Return a Volcano Job with two tasks and the labels and annotations of the job controller."""
     job, uid = "train", "2ff2b1b0-2f6b-4c6b-8c09-5c3f3a7c9f11"
     owner = _owner("batch.volcano.sh/v1alpha1", "Job", job, uid)
     group = objects.pod_group(
@@ -83,7 +83,7 @@ def volcano_job(namespace: str) -> Written:
 
 
 def volcano_statefulset(namespace: str) -> Written:
-    """The group that Volcano makes for pods of other controllers which its scheduler shall place.
+    """Return the group that Volcano creates for pods of other controllers.
 
     The annotation `scheduling.volcano.sh/group-min-member` of the StatefulSet gave the minimum.
     """
@@ -96,10 +96,10 @@ def volcano_statefulset(namespace: str) -> Written:
 
 
 def training_operator_with_volcano(namespace: str) -> Written:
-    """A PyTorchJob under `--gang-scheduler-name=volcano`."""
+    """Return a PyTorchJob with `--gang-scheduler-name=volcano`."""
     owner = _owner("kubeflow.org/v1", "PyTorchJob", "net", "5a2c7f32-7a39-4e0c-b0f3-9d4f5d6f0002")
-    least = {"cpu": "3", "memory": "192"}
-    group = objects.pod_group("net", namespace, 3, queue="default", minResources=least)
+    minimum = {"cpu": "3", "memory": "192"}
+    group = objects.pod_group("net", namespace, 3, queue="default", minResources=minimum)
     group["metadata"]["ownerReferences"] = [owner]
 
     def pod(role: str, index: int) -> Object:
@@ -112,7 +112,7 @@ def training_operator_with_volcano(namespace: str) -> Written:
 
 
 def training_operator_with_coscheduling(namespace: str) -> Written:
-    """The same under `--gang-scheduler-name=gang-scheduler`: PodGroups of coscheduling."""
+    """Return a PyTorchJob with `--gang-scheduler-name`: coscheduling's PodGroups."""
     owner = _owner("kubeflow.org/v1", "PyTorchJob", "net", "5a2c7f32-7a39-4e0c-b0f3-9d4f5d6f0003")
     group = _coscheduling_group("net", namespace, 3, owner, scheduleTimeoutSeconds=60)
     labels = {"scheduling.x-k8s.io/pod-group": "net", "training.kubeflow.org/job-name": "net"}
@@ -122,7 +122,7 @@ def training_operator_with_coscheduling(namespace: str) -> Written:
 
 
 def trainer_with_coscheduling(namespace: str) -> Written:
-    """A TrainJob whose runtime has `podGroupPolicy.coscheduling`; its pods are those of a Job."""
+    """Return a TrainJob whose runtime has `podGroupPolicy.coscheduling`; a Job has its pods."""
     uid = "5a2c7f32-7a39-4e0c-b0f3-9d4f5d6f0004"
     train = _owner("trainer.kubeflow.org/v1alpha1", "TrainJob", "net", uid)
     job = _owner("batch/v1", "Job", "net-node-0", "5a2c7f32-7a39-4e0c-b0f3-9d4f5d6f0005")
@@ -134,7 +134,7 @@ def trainer_with_coscheduling(namespace: str) -> Written:
 
 
 def spark_with_its_volcano_step(namespace: str) -> Written:
-    """Spark submitted with `spark.kubernetes.scheduler.name=volcano` and no group template."""
+    """Return Spark with `spark.kubernetes.scheduler.name=volcano` and no group template."""
     app = "spark-9f1c0c7e2b5d4c0e8a"
     group: Object = {
         "apiVersion": "scheduling.volcano.sh/v1beta1",
@@ -146,11 +146,11 @@ def spark_with_its_volcano_step(namespace: str) -> Written:
 
 
 def spark_operator_with_volcano(namespace: str) -> Written:
-    """A SparkApplication with `batchScheduler: volcano`; the minimum is the driver alone."""
+    """Return a SparkApplication with `batchScheduler: volcano`; the minimum is the driver."""
     uid = "6b3d8043-8b4a-4f1d-a1f4-ad5f6e7f0006"
     owner = _owner("sparkoperator.k8s.io/v1beta2", "SparkApplication", "pi", uid)
-    least = {"cpu": "3", "memory": "192"}
-    group = objects.pod_group("spark-pi-pg", namespace, 1, minResources=least)
+    minimum = {"cpu": "3", "memory": "192"}
+    group = objects.pod_group("spark-pi-pg", namespace, 1, minResources=minimum)
     group["metadata"]["ownerReferences"] = [owner]
     group["status"] = {"phase": "Pending"}
     return Written(group, _spark(namespace, "spark-0001", "spark-pi-pg", owner))
@@ -174,12 +174,12 @@ def _spark(
 def _coscheduling_group(
     name: str, namespace: str, min_member: int, owner: Object, **spec: Any
 ) -> Object:
-    least = {"cpu": str(min_member), "memory": str(64 * min_member)}
+    minimum = {"cpu": str(min_member), "memory": str(64 * min_member)}
     return {
         "apiVersion": COSCHEDULING,
         "kind": "PodGroup",
         "metadata": {"name": name, "namespace": namespace, "ownerReferences": [owner]},
-        "spec": {"minMember": min_member, "minResources": least, **spec},
+        "spec": {"minMember": min_member, "minResources": minimum, **spec},
     }
 
 

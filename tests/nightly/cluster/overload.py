@@ -1,7 +1,7 @@
-"""Too much of everything: gangs that can never start, sizes without sense, long words, slowness.
+"""Attacks by load: gangs that never start, absurd sizes, long annotations, a slow API server.
 
-What a tenant may write by mistake as well as by intent. Each of these has a bound of its own, and
-whoever wrote it is named: see docs/performance.md.
+A tenant may cause each by mistake too. Each has a limit, and the extender names the objects: see
+docs/performance.md.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from tests import objects
 from tests.cluster.api import Api, Object
 from tests.cluster.latency_proxy import LatencyProxy
 
-from .besiegers import Attack, Ground, Stage, Written
+from .siege_attacks import Attack, AttackedCluster, WriterContext, WrittenObjects
 from .tenants import Step, again, main, write
 
 _HERE = "tests.nightly.cluster.overload"
@@ -22,15 +22,17 @@ _HERE = "tests.nightly.cluster.overload"
 # gangs that cannot start
 
 GANGS, MEMBERS = 250, 20
-#: kube-scheduler tries whoever is more important first.
-LOWLY = "siege-lowly"
+#: kube-scheduler tries pods of higher priority first.
+LOW = "siege-low"
 
 
-def _impossible(ground: Ground, number: int, priority: str | None = None) -> Iterator[Object]:
-    """A gang that lacks a member, or one for which its nodes are too few, by turns.
+def _impossible(
+    ground: WriterContext, number: int, priority: str | None = None
+) -> Iterator[Object]:
+    """Yield a gang that lacks a member, or one for which the nodes are too few, alternately.
 
-    Every pod of it fits a node by itself, so that kube-scheduler asks us about each, and again
-    whenever something ends anywhere: whom an extender refuses it tries after every event.
+    Every pod fits a node by itself, so that kube-scheduler calls filter for each, and again after
+    every event: it retries pods that an extender refused.
     """
     name, lacks_one = f"never-{number}", number % 2 == 0
     yield objects.pod_group(name, ground.namespace, MEMBERS + lacks_one)
@@ -39,30 +41,30 @@ def _impossible(ground: Ground, number: int, priority: str | None = None) -> Ite
     yield from objects.pods(MEMBERS, name, ground.namespace, gang=name, **about)
 
 
-def _impossible_first(stage: Stage, priority: str | None = None) -> None:
-    write(stage, (each for n in range(GANGS) for each in _impossible(stage.ground, n, priority)))
+def _impossible_first(stage: AttackedCluster, priority: str | None = None) -> None:
+    write(stage, (each for n in range(GANGS) for each in _impossible(stage.context, n, priority)))
 
 
-def impossible(api: Api, ground: Ground, turn: int) -> None:
-    """One of them after the other is written anew."""
+def impossible(api: Api, ground: WriterContext, turn: int) -> None:
+    """Write the gangs again, one in each turn."""
     again(api, *_impossible(ground, turn % GANGS))
 
 
-def _lowly_first(stage: Stage) -> None:
-    stage.create(objects.priority_class(LOWLY, -100))
-    _impossible_first(stage, LOWLY)
+def _low_priority_first(stage: AttackedCluster) -> None:
+    stage.create(objects.priority_class(LOW, -100))
+    _impossible_first(stage, LOW)
 
 
-def lowly(api: Api, ground: Ground, turn: int) -> None:
-    """The same, less important than whoever has no class."""
-    again(api, *_impossible(ground, turn % GANGS, LOWLY))
+def low_priority(api: Api, ground: WriterContext, turn: int) -> None:
+    """The same with a priority below the default."""
+    again(api, *_impossible(ground, turn % GANGS, LOW))
 
 
-# a size that is none
+# absurd sizes
 
 
-def sizes(api: Api, ground: Ground, turn: int) -> None:
-    """A billion members, by a PodGroup and by a word on the pods themselves."""
+def sizes(api: Api, ground: WriterContext, turn: int) -> None:
+    """Write gangs of a billion members, by a PodGroup and by annotations of pods."""
     name = f"billion-{turn % 10}"
     about = {"node_selector": ground.tenants}
     again(
@@ -81,10 +83,10 @@ def sizes(api: Api, ground: Ground, turn: int) -> None:
     )
 
 
-# long words
+# long annotations
 
-#: All annotations of an object together may have 256 KiB.
-_ALL_WORDS = 250_000
+#: The annotations of an object may have 256 KiB in total.
+_LONGEST = 250_000
 _READ = (
     "gang-extender.io/gang",
     "gang-extender.io/min-member",
@@ -95,13 +97,13 @@ _READ = (
 )
 
 
-def annotations(api: Api, ground: Ground, turn: int) -> None:
-    """As much as the API server takes, in one word that we read, and in thousands that we do not.
+def annotations(api: Api, ground: WriterContext, turn: int) -> None:
+    """Write annotations as long as allowed: one that the extender reads, and thousands of others.
 
-    On a pod, on a PodGroup, and in the queue that it names.
+    On a pod, on a PodGroup, and in the queue name of the PodGroup.
     """
-    name, key = f"wordy-{turn % 20}", _READ[turn % len(_READ)]
-    many = {f"w{turn % 7}-{number:x}": "x" * 20 for number in range(_ALL_WORDS // 30)}
+    name, key = f"annotated-{turn % 20}", _READ[turn % len(_READ)]
+    many = {f"w{turn % 7}-{number:x}": "x" * 20 for number in range(_LONGEST // 30)}
     group = objects.pod_group(name, ground.namespace, 2, queue="q" * 200_000)
     group["metadata"]["annotations"] = many
     about = {"node_selector": ground.tenants}
@@ -109,40 +111,40 @@ def annotations(api: Api, ground: Ground, turn: int) -> None:
         api,
         group,
         objects.pod(f"{name}-member", ground.namespace, gang=name, annotations=many, **about),
-        objects.pod(f"{name}-word", ground.namespace, annotations={key: "9" * _ALL_WORDS}, **about),
+        objects.pod(f"{name}-long", ground.namespace, annotations={key: "9" * _LONGEST}, **about),
     )
 
 
-# an API server that takes its time
+# a slow API server
 
 SLOW_S = 2.0
 
 
 class SlowServer(Attack):
-    """Every call of the extender to the API server takes two seconds."""
+    """Every request of the extender to the API server takes two seconds."""
 
     name = f"load: an API server that answers in {SLOW_S:g} s"
-    #: Two calls after each other at most, and a second of the machine's own.
+    #: At most two requests one after the other, and a second for the machine.
     at_most_s = 2 * SLOW_S + 1.0
 
-    def prepare(self, stage: Stage) -> None:
+    def prepare(self, stage: AttackedCluster) -> None:
         made = ExitStack()
         stage.afterwards.append(made.close)
-        door = made.enter_context(LatencyProxy(stage.plane.apiserver.url, SLOW_S))
-        made.callback(stage.garrison.reach, stage.plane.apiserver.url)
-        stage.garrison.reach(door.url)
+        proxy = made.enter_context(LatencyProxy(stage.plane.apiserver.url, SLOW_S))
+        made.callback(stage.pair.use_server, stage.plane.apiserver.url)
+        stage.pair.use_server(proxy.url)
 
-    def told(self, stage: Stage) -> str:
-        return f"the slowest kinds of calls: {stage.garrison.slowest_calls()}"
+    def observed(self, stage: AttackedCluster) -> str:
+        return f"the slowest kinds of calls: {stage.pair.slowest_calls()}"
 
 
 def of_load() -> list[Attack]:
-    """Every load that is not among the attacks already."""
+    """Return the attacks by load."""
     return [
-        Written("load: minMember of a billion", "sizes", every_s=0.3, module=_HERE),
-        Written("load: annotation bombs", "annotations", every_s=0.3, module=_HERE),
+        WrittenObjects("load: minMember of a billion", "sizes", every_s=0.3, module=_HERE),
+        WrittenObjects("load: annotation bombs", "annotations", every_s=0.3, module=_HERE),
         SlowServer(),
-        Written(
+        WrittenObjects(
             "load: 5,000 pods of impossible gangs",
             "impossible",
             every_s=1.0,
@@ -150,18 +152,20 @@ def of_load() -> list[Attack]:
             module=_HERE,
             beside_pods=True,
         ),
-        Written(
+        WrittenObjects(
             "load: the same, of a lower priority",
-            "lowly",
+            "low_priority",
             every_s=1.0,
-            prepare=_lowly_first,
+            prepare=_low_priority_first,
             module=_HERE,
             beside_pods=True,
         ),
     ]
 
 
-STEPS: dict[str, Step] = {step.__name__: step for step in (impossible, lowly, sizes, annotations)}
+STEPS: dict[str, Step] = {
+    step.__name__: step for step in (impossible, low_priority, sizes, annotations)
+}
 
 if __name__ == "__main__":
     main(*sys.argv[1:], steps=STEPS)

@@ -1,4 +1,4 @@
-"""A real Prometheus that scrapes extenders every second and judges by our alerts, accelerated."""
+"""A Prometheus that scrapes extenders every second and evaluates the alerts, accelerated."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.cluster.processes import Program
 from tests.cluster.waiting import wait_for
 from tests.unit.monitoring import rules
 
-#: An hour of the shipped rules is a minute here.
+#: An hour of the shipped rules becomes a minute.
 TIMES = 60
 JOB = "gang-extender"
 
@@ -39,7 +39,7 @@ class Prometheus(Program):
         self._folder = folder
         self._binary = ensure("prometheus")["prometheus"]
         self._extenders = extenders
-        #: What else its job says.
+        #: More fields of the scrape config.
         self._scrapes = scrapes or {}
 
     def command(self) -> list[str | Path]:
@@ -62,7 +62,7 @@ class Prometheus(Program):
         }
 
     def targets(self) -> list[dict[str, Any]]:
-        """Name those that run, as the endpoints of a Service are those that run."""
+        """Return the running extenders, as the endpoints of a Service."""
         running = [each for each in self._extenders if each.is_running]
         addresses = [each.ops_url.partition("://")[2] for each in running]
         return [{"targets": addresses, "labels": {"namespace": "gang-system"}}]
@@ -76,39 +76,39 @@ class Prometheus(Program):
     def is_ready(self) -> bool:
         return answers(f"http://127.0.0.1:{self.ports[0]}/-/ready")
 
-    def look_again(self) -> None:
-        """Find out who runs; a Service would tell it."""
+    def update_targets(self) -> None:
+        """Write the targets again, as service discovery does."""
         self._write("targets.json", self.targets())
 
     def wait_until_scraped(self) -> None:
-        """Wait until each was scraped twice, so that what happens now counts as growth."""
+        """Wait until each was scraped twice, so that later increases count in rates."""
         wait_for(
-            lambda: len(self.ask("count_over_time(up[1m]) > 1")) == len(self._extenders),
+            lambda: len(self.query("count_over_time(up[1m]) > 1")) == len(self._extenders),
             60,
             "all are scraped",
             every_s=0.3,
         )
 
-    def ask(self, expression: str) -> list[Any]:
-        """Give what an expression is answered with now; one that is wrong fails."""
+    def query(self, expression: str) -> list[Any]:
+        """Return the current value of an expression; fails if it is invalid."""
         url = f"http://127.0.0.1:{self.ports[0]}/api/v1/query?{urlencode({'query': expression})}"
-        told = http_json("GET", url)
-        assert told is not None, f"Prometheus does not take {expression}"
-        found: list[Any] = told["data"]["result"]
+        answer = http_json("GET", url)
+        assert answer is not None, f"Prometheus does not take {expression}"
+        found: list[Any] = answer["data"]["result"]
         return found
 
     def alerts(self, state: str = "firing") -> dict[str, Mapping[str, str]]:
-        """Name the alerts that fire, or are about to, each with the labels of one."""
-        told = http_json("GET", f"http://127.0.0.1:{self.ports[0]}/api/v1/alerts")
-        assert told is not None, "Prometheus does not answer"
+        """Return the alerts in *state* by name, with labels."""
+        answer = http_json("GET", f"http://127.0.0.1:{self.ports[0]}/api/v1/alerts")
+        assert answer is not None, "Prometheus does not answer"
         return {
             each["labels"]["alertname"]: each["labels"]
-            for each in told["data"]["alerts"]
+            for each in answer["data"]["alerts"]
             if each["state"] == state
         }
 
     def wait_until_firing(self, *names: str, seconds: float = 120) -> dict[str, Mapping[str, str]]:
-        """Wait for all of *names*, and give the labels of what fires."""
+        """Wait until all of *names* fire, and return the firing alerts."""
         wait_for(
             lambda: self.alerts().keys() >= set(names),
             seconds,
@@ -119,7 +119,7 @@ class Prometheus(Program):
         return self.alerts()
 
     def wait_until_quiet(self, *names: str, seconds: float = 120) -> None:
-        """Wait until none of *names* fires, or nothing at all."""
+        """Wait until none of *names*, or no alert at all, fires."""
         wait_for(
             lambda: not (self.alerts().keys() & set(names) if names else self.alerts()),
             seconds,
@@ -130,9 +130,9 @@ class Prometheus(Program):
 
 
 def promtool(*arguments: str | Path, stdin: str = "", may_fail: bool = False) -> str:
-    """Run the real one; gives what it says, and fails with it unless it *may_fail*."""
+    """Run promtool; return its output, and fail if it fails, unless *may_fail*."""
     command = [ensure("promtool")["promtool"], *arguments]
     ran = subprocess.run(command, input=stdin, capture_output=True, text=True, timeout=300)
-    said = ran.stdout + ran.stderr
-    assert may_fail or ran.returncode == 0, f"promtool {' '.join(map(str, arguments))}: {said}"
-    return said
+    output = ran.stdout + ran.stderr
+    assert may_fail or ran.returncode == 0, f"promtool {' '.join(map(str, arguments))}: {output}"
+    return output

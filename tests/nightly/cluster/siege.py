@@ -1,17 +1,15 @@
-"""Every attack in a minute of its own, beside gangs that arrive all the time: what it did to them.
+"""Runs each attack for a minute while gangs arrive, and measures how long they take to start.
 
-`python -m tests.nightly.cluster siege` lays it and prints a table; the tests repeat a few attacks
-for some
-seconds. What must hold: with every attack all gangs start, their 99th percentile stays within twice
-that of the quiet minutes before and after, the memory of the extender within the limit of the
-manifest, and nothing is restarted.
+`python -m tests.nightly.cluster siege` runs all and prints a table; the tests run a few attacks for
+some seconds. Under every attack all gangs must start, their 99th percentile must be within twice
+that of quiet minutes, the memory of the extender within the limit of the manifest, and no container
+may be restarted.
 
-A machine that is not ours alone stands still now and then, in quiet minutes as in others. Of what
-its host took from it the kernel keeps count, and only gangs are timed that came when it took
-little (`calm`); with patience a minute goes on until those are enough. Where they never are, all
-are timed, and the minute is judged by quiet ones in which much was taken too. One that was too
-slow is repeated, after one more quiet minute: what an attack does to us it does every time. The
-table has all of them.
+The host of a shared machine takes processors now and then. Only gangs that arrived while it took
+little are timed (`steal_time`); with --patience a minute is extended until they are enough.
+Otherwise all are timed, and the minute is compared with quiet ones that were disturbed too. An
+attack that was too slow is repeated after another quiet minute, since its effect must be
+reproducible. The table has all of them.
 """
 
 from __future__ import annotations
@@ -33,39 +31,39 @@ from tests.cluster.control_plane import MANIFESTS, ControlPlane
 from tests.cluster.steal_time import DISTURBED, RetryTime, StealMonitor, steal_time
 from tests.cluster.waiting import wait_for
 
-from .besiegers import SLOWER, Attack, Ground, Stage, on_ports
-from .garrison import Garrison, memory_limit_mb
-from .nobody import Nobody
+from .bare_scheduler import BareScheduler
+from .installed_pair import InstalledPair, memory_limit_mb
 from .overload import of_load
+from .siege_attacks import SLOWER, Attack, AttackedCluster, WriterContext, on_ports
 from .stream import PODS_PER_S, SIZE, Started, Stream
 from .tenants import of_tenants
 
 _POOL = "gang-extender.test/siege"
-#: Where gangs arrive, where tenants wait, and a cluster around both.
+#: The nodes of arriving gangs, of tenants, and others.
 _POOLS = {"gangs": 40, "tenants": 10, "others": 150}
-#: The queue of tenants: who waits in that of the arriving gangs would be ahead of them, by right,
-#: and they would be let in at the pace of plans.
+#: The queue of tenants. In the queue of the arriving gangs their pods would be ahead of the gangs,
+#: which would then start only by plans.
 _TENANTS = "tenants"
 #: Attacks between two quiet minutes.
 _BETWEEN_QUIET = 5
-#: So often an attack is tried before it counts as one that makes gangs late.
+#: Tries before an attack counts as too slow.
 TRIES = 4
-#: So many of the gangs that come in a minute are timed, or it goes on.
+#: The share of a minute's gangs that must be timed.
 _ENOUGH = 0.9
-#: And at least for so much of a minute.
-_AT_LEAST = 0.2
-#: How long the cluster may take to be its old self before the next minute: kube-scheduler tries
-#: each of ten thousand pods once.
+#: The minimum extension, as a share of the minute.
+_EXTENSION = 0.2
+#: Timeout until the cluster is idle again before the next minute: kube-scheduler tries each of ten
+#: thousand pods once.
 _SETTLE_S = 600.0
 
-#: In a minute of so long an attack strikes its bound: a call may take thirty seconds before it is
-#: put out for being slow.
-_STRIKES_S = 45.0
-#: Within this a gang starts in a cluster that is its old self.
+#: A minute of this length includes the refusal of an attack: a slow call times out after thirty
+#: seconds.
+_REFUSED_S = 45.0
+#: A gang in an idle cluster starts within this time.
 _AT_ONCE_S = 1.0
 
 QUIET = Attack()
-#: Attacks that have a name together: how much of everything is borne.
+#: The name of a group of attacks.
 LOAD = "load"
 _ALSO_LOAD = (
     "hooks: endless headers",
@@ -79,7 +77,7 @@ _ALSO_LOAD = (
 
 
 class QuietPods(Attack):
-    """Nothing at all, beside ordinary pods."""
+    """A quiet minute with ordinary pods."""
 
     name = "quiet, ordinary pods"
     beside_pods = True
@@ -89,12 +87,12 @@ QUIET_PODS = QuietPods()
 
 
 def attacks() -> list[Attack]:
-    """All there are, those first whose traces are gone at once."""
+    """Return all attacks; those without lasting effects first."""
     return [*on_ports(), *of_tenants(), *of_load()]
 
 
 def chosen(parts: Sequence[str]) -> list[Attack]:
-    """Give the attacks whose names contain one of *parts*, or all of a group; all without any."""
+    """Return the attacks whose names contain one of *parts*, or that are in the group."""
 
     def is_meant(attack: Attack, part: str) -> bool:
         return part in attack.name or (part == LOAD and attack.name in _ALSO_LOAD)
@@ -104,31 +102,31 @@ def chosen(parts: Sequence[str]) -> list[Attack]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Minute:
-    """What one attack did."""
+    """The measurements of one attack."""
 
     attack: str
     gangs: Started
-    #: Those of them that came in calm moments, if they were enough.
+    #: The gangs that arrived while the host took little, if they were enough.
     timed: Started | None = None
     peak_mb: float
-    #: How long kube-scheduler's one loop was busy by itself.
+    #: How long kube-scheduler's loop was busy, without the extender.
     scheduler_s: float = 0.0
-    #: What the loop of the hooks took of a core, and all of the extender.
+    #: CPU seconds of the hook loop, and of the whole extender.
     cpu_s: tuple[float, float] = (0.0, 0.0)
     seconds: float = 60.0
-    #: What part of all processors the host took meanwhile.
+    #: The share of all processors that the host took.
     stolen: float = 0.0
     restarts: Sequence[str] = field(default_factory=tuple)
-    told: str = ""
-    #: The bound that the attack should have struck and has not.
-    lacks: str = ""
-    #: What was asked of it.
+    observed: str = ""
+    #: The missing refusal of the attack.
+    missing_refusal: str = ""
+    #: The limits.
     slower: float = SLOWER
     at_most_s: float | None = None
 
     @property
     def parts(self) -> tuple[float, ...]:
-        """How much of a core each of these took."""
+        """Return these as shares of a core."""
         return tuple(each / self.seconds for each in (self.scheduler_s, *self.cpu_s))
 
     def quantile(self, part: float) -> float:
@@ -148,24 +146,24 @@ class Minute:
 
 
 def broken(minute: Minute, quiet_p99_s: float, limit_mb: float) -> list[str]:
-    """The bounds that did not hold."""
-    return [*_lost(minute, limit_mb), *late(minute, quiet_p99_s)]
+    """Return the limits that were exceeded."""
+    return [*_failures(minute, limit_mb), *late(minute, quiet_p99_s)]
 
 
-def _lost(minute: Minute, limit_mb: float) -> list[str]:
-    """The bounds that must hold in every minute."""
-    said = list(minute.restarts)
+def _failures(minute: Minute, limit_mb: float) -> list[str]:
+    """Return the failures that count in every minute."""
+    found = list(minute.restarts)
     if minute.gangs.missing:
-        said.append(f"{minute.gangs.missing} of {minute.gangs.arrived} gangs did not start")
+        found.append(f"{minute.gangs.missing} of {minute.gangs.created} gangs did not start")
     if minute.peak_mb > limit_mb:
-        said.append(f"{minute.peak_mb:.0f} MB are over the limit of {limit_mb:.0f} MB")
-    if minute.lacks and minute.seconds >= _STRIKES_S:
-        said.append(minute.lacks)
-    return said
+        found.append(f"{minute.peak_mb:.0f} MB are over the limit of {limit_mb:.0f} MB")
+    if minute.missing_refusal and minute.seconds >= _REFUSED_S:
+        found.append(minute.missing_refusal)
+    return found
 
 
 def late(minute: Minute, quiet_p99_s: float) -> list[str]:
-    """Say by how much gangs started too late, if they did."""
+    """Return by how much gangs started too late, if they did."""
     p99_s = minute.p99_s
     if minute.at_most_s is not None:
         at_most_s = minute.at_most_s
@@ -176,9 +174,9 @@ def late(minute: Minute, quiet_p99_s: float) -> list[str]:
 
 
 def quiet_p99_s(minutes: Sequence[Minute], like: Minute) -> float:
-    """The 99th percentile in the middle one of the quiet minutes with which *like* is compared.
+    """Return the median of the 99th percentiles of the quiet minutes to compare *like* with.
 
-    They have gangs of the same size, and were disturbed if it was. Without any such: the best one.
+    They have gangs of the same size, and were disturbed if it was. Without any such, the best.
     """
     quiet = [each for each in minutes if each.is_quiet and each.gangs.size == like.gangs.size]
     alike = [each.p99_s for each in quiet if each.is_disturbed == like.is_disturbed]
@@ -186,25 +184,25 @@ def quiet_p99_s(minutes: Sequence[Minute], like: Minute) -> float:
 
 
 def is_worth_another(minutes: Sequence[Minute]) -> bool:
-    """Ask whether the last one was too slow, and may have been so by chance."""
+    """Return whether the last minute was too slow, which may be chance."""
     last = minutes[-1]
     return not last.is_quiet and bool(late(last, quiet_p99_s(minutes, last)))
 
 
 def complaints(minutes: Sequence[Minute]) -> list[str]:
-    """What did not hold in all of them: of an attack that was repeated, what never did."""
+    """Return all failures; an attack is too slow if it was in each of its minutes."""
     limit = memory_limit_mb()
-    said = [f"{each.attack}: {why}" for each in minutes for why in _lost(each, limit)]
+    result = [f"{each.attack}: {why}" for each in minutes for why in _failures(each, limit)]
     for attack in dict.fromkeys(each.attack for each in minutes if not each.is_quiet):
         tries = [each for each in minutes if each.attack == attack]
         found = [late(each, quiet_p99_s(minutes, each)) for each in tries]
         if all(found):
-            said += [f"{attack}: {why}" for why in found[-1]]
-    return said
+            result += [f"{attack}: {why}" for why in found[-1]]
+    return result
 
 
 def table(minutes: Sequence[Minute]) -> str:
-    """The figures as Markdown."""
+    """Return the figures as a Markdown table."""
     limit = memory_limit_mb()
     rows = [
         "| attack | pods started | gang p50 / p99 | to quiet"
@@ -217,28 +215,31 @@ def table(minutes: Sequence[Minute]) -> str:
         times = f"{each.quantile(0.5):.2f} / {each.p99_s:.2f} s"
         to_quiet = each.p99_s / quiet_p99_s(minutes, each)
         rows.append(
-            f"| {each.attack} | {each.gangs.pods:,} of {each.gangs.arrived_pods:,} | {times}"
+            f"| {each.attack} | {each.gangs.pods:,} of {each.gangs.created_pods:,} | {times}"
             f" | {to_quiet:.2f} | {each.stolen:.0%}"
             f" | {' / '.join(f'{part:.0%}' for part in each.parts)}"
             f" | {each.peak_mb:.0f} MB | {len(each.restarts)}"
-            f" | {'; '.join(filter(None, (each.told, each.lacks)))} |"
+            f" | {'; '.join(filter(None, (each.observed, each.missing_refusal)))} |"
         )
     return "\n".join(rows)
 
 
 class Siege:
-    """A cluster with the pair of the overlay, and minutes on it."""
+    """A cluster with the pair of the overlay, on which attacks run."""
 
     def __init__(
-        self, plane: ControlPlane, garrison: Garrison | Nobody, patience: RetryTime | None = None
+        self,
+        plane: ControlPlane,
+        pair: InstalledPair | BareScheduler,
+        retry_time: RetryTime | None = None,
     ) -> None:
         self.plane = plane
-        self.garrison = garrison
-        self._patience = patience or RetryTime(0.0)
+        self.pair = pair
+        self._retry_time = retry_time or RetryTime(0.0)
         self._numbers = count()
 
     def tried(self, attack: Attack, seconds: float, minutes: list[Minute]) -> Iterator[Minute]:
-        """Add minutes of *attack*, and more, after quiet ones, as long as they may be bad luck."""
+        """Run *attack*, and repeat it after a quiet minute while it is too slow, up to `TRIES`."""
         left, wanted = TRIES, [attack]
         while left:
             for each in wanted:
@@ -247,70 +248,72 @@ class Siege:
             if not is_worth_another(minutes):
                 return
             wanted = [quiet_like(attack), attack]
-            if not (minutes[-1].is_disturbed and self._patience.spend(minutes[-1].seconds)):
+            if not (minutes[-1].is_disturbed and self._retry_time.spend(minutes[-1].seconds)):
                 left -= 1
 
     def minute(self, attack: Attack, seconds: float) -> Minute:
-        """Let gangs arrive for so long under *attack*."""
+        """Run *attack* while gangs arrive, and return the measurements."""
         with ExitStack() as made:
-            theirs = made.enter_context(self._namespace("tenant", attack, {HOME_QUEUE: _TENANTS}))
-            stage = Stage(self.plane, self.garrison, self._ground(theirs))
+            namespace = made.enter_context(
+                self._namespace("tenant", attack, {HOME_QUEUE: _TENANTS})
+            )
+            stage = AttackedCluster(self.plane, self.pair, self._ground(namespace))
             made.callback(stage.clear)
             attack.prepare(stage)
             self.settle(attack.at_most_s or _AT_ONCE_S)
-            before = len(self.garrison.restarts)
-            self.garrison.forget_peak()
-            own, loop, whole = self.garrison.scheduler_s(), *self.garrison.cpu_s()
+            before = len(self.pair.restarts)
+            self.pair.reset_peak()
+            own, loop, whole = self.pair.scheduler_s(), *self.pair.cpu_s()
             began, (stolen, passed) = time.monotonic(), steal_time()
-            with attack.going_on(stage):
+            with attack.running(stage):
                 gangs, timed = self._arriving(attack, seconds)
-            took, (loop_after, whole_after) = time.monotonic() - began, self.garrison.cpu_s()
+            took, (loop_after, whole_after) = time.monotonic() - began, self.pair.cpu_s()
             stolen_after, passed_after = steal_time()
             return Minute(
                 attack=attack.name,
                 gangs=gangs,
                 timed=timed,
-                peak_mb=self.garrison.peak_mb,
-                scheduler_s=self.garrison.scheduler_s() - own,
+                peak_mb=self.pair.peak_mb,
+                scheduler_s=self.pair.scheduler_s() - own,
                 cpu_s=(loop_after - loop, whole_after - whole),
                 seconds=took,
                 stolen=(stolen_after - stolen) / (passed_after - passed),
-                restarts=tuple(self.garrison.restarts[before:]),
-                told=attack.told(stage),
-                lacks=attack.lacks(stage),
+                restarts=tuple(self.pair.restarts[before:]),
+                observed=attack.observed(stage),
+                missing_refusal=attack.missing_refusal(stage),
                 slower=attack.slower,
                 at_most_s=attack.at_most_s,
             )
 
     def _arriving(self, attack: Attack, seconds: float) -> tuple[Started, Started | None]:
-        """Let gangs arrive until enough of them came in calm moments; give all, and those."""
+        """Let gangs arrive until enough were undisturbed; return all, and the undisturbed ones."""
         size = 1 if attack.beside_pods else SIZE
         enough = _ENOUGH * seconds * PODS_PER_S / size
 
         def more_s(so_far: Started) -> float:
-            timed = so_far.those(calm.was_calm).arrived
+            timed = so_far.only(calm.was_calm).created
             if timed >= enough:
                 return 0.0
-            wanted_s = seconds * max(_AT_LEAST, 1 - _ENOUGH * timed / enough)
-            return wanted_s if self._patience.spend(wanted_s) else 0.0
+            wanted_s = seconds * max(_EXTENSION, 1 - _ENOUGH * timed / enough)
+            return wanted_s if self._retry_time.spend(wanted_s) else 0.0
 
         with StealMonitor() as calm, self._namespace("gangs", attack) as ours:
             gangs = Stream(self.plane, ours, _of("gangs"), size=size).run(seconds, more_s)
-        timed = gangs.those(calm.was_calm)
-        return gangs, timed if timed.arrived >= enough else None
+        timed = gangs.only(calm.was_calm)
+        return gangs, timed if timed.created >= enough else None
 
-    def _ground(self, namespace: str) -> Ground:
-        return Ground(
+    def _ground(self, namespace: str) -> WriterContext:
+        return WriterContext(
             str(self.plane.kubeconfig()),
             namespace,
             _of("tenants"),
             _of("gangs"),
-            str(self.garrison.policy),
-            self.garrison.ops_url,
+            str(self.pair.policy),
+            self.pair.ops_url,
         )
 
     def settle(self, at_once_s: float = _AT_ONCE_S) -> None:
-        """Wait until a gang starts at once again: what was prepared has been looked at."""
+        """Wait until a gang starts at once: the prepared objects have been processed."""
 
         def starts_at_once() -> bool:
             with self._namespace("settle") as where:
@@ -338,7 +341,7 @@ def _of(pool: str) -> dict[str, str]:
 
 
 def _empty(api: Api, namespace: str) -> None:
-    """Let everything in a namespace go; of very much the API server takes its time."""
+    """Delete everything in a namespace; many objects take several requests."""
 
     def is_empty() -> bool:
         resources = ("pods", objects.POD_GROUPS, "poddisruptionbudgets.policy/v1", "events")
@@ -356,7 +359,7 @@ def _empty(api: Api, namespace: str) -> None:
 
 
 @contextmanager
-def besieged(
+def siege_on(
     folder: Path,
     pools: Mapping[str, int] = _POOLS,
     *,
@@ -364,11 +367,11 @@ def besieged(
     admission: bool = True,
     patience_s: float = 0.0,
 ) -> Iterator[Siege]:
-    """A control plane of its own, with so many nodes of each pool, and the pair.
+    """Run a control plane with the nodes of *pools* and the pair.
 
-    Or, *without_us*, a kube-scheduler alone, to which gangs are so many pods: what an attack does
-    to it there it does to the cluster, not to us. The policies of manifests/admission are there if
-    we are, unless said otherwise.
+    *without_us* runs kube-scheduler without the extender, which schedules gangs as single pods:
+    the effects of an attack are then those of the cluster. The policies of manifests/admission are
+    applied with the pair, if *admission*.
     """
     with ControlPlane(folder, audit=False) as plane:
         plane.install()
@@ -384,13 +387,13 @@ def besieged(
         plane.wait_until_nodes_are_ready(names, 120)
         plane.api.create(objects.queue(_TENANTS))
         if admission and not without_us:
-            admit(plane)
-        with Nobody(plane) if without_us else Garrison(plane) as garrison:
-            yield Siege(plane, garrison, RetryTime(patience_s))
+            apply_admission(plane)
+        with BareScheduler(plane) if without_us else InstalledPair(plane) as pair:
+            yield Siege(plane, pair, RetryTime(patience_s))
 
 
-def admit(plane: ControlPlane) -> None:
-    """Apply the policies of manifests/admission, and wait until pods are judged by them."""
+def apply_admission(plane: ControlPlane) -> None:
+    """Apply the policies of manifests/admission, and wait until they apply to pods."""
     plane.kubectl("apply", "-k", MANIFESTS / "admission")
     large = objects.pod("large", "default", labels={f"l{number}": "" for number in range(300)})
 
@@ -406,15 +409,14 @@ def admit(plane: ControlPlane) -> None:
 
 
 def quiet_like(attack: Attack) -> Attack:
-    """Give the quiet minute that *attack* is compared with."""
+    """Return the quiet minute that *attack* is compared with."""
     return QUIET_PODS if attack.beside_pods else QUIET
 
 
 def in_order(wanted: Sequence[Attack]) -> Iterator[Attack]:
-    """A quiet minute first, last, and after every few: a machine has moods of its own.
+    """Yield quiet minutes first, last and between the attacks, since the machine varies.
 
-    Beside whom ordinary pods arrive has a quiet minute of such pods before it, and all together one
-    at the end.
+    An attack with ordinary pods has a quiet minute of such pods before it, and one at the end.
     """
     for number, attack in enumerate(wanted):
         if number % _BETWEEN_QUIET == 0:

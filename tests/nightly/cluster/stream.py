@@ -1,6 +1,6 @@
-"""Gangs that arrive at a steady pace, whatever becomes of those before; each ends after a while.
+"""Creates gangs at a steady rate and deletes each after a while, whatever happens to the others.
 
-Or ordinary pods, one at a time: who belongs to no gang must not wait for those who do.
+Or ordinary pods, one at a time, which must not wait for gangs.
 """
 
 from __future__ import annotations
@@ -24,25 +24,25 @@ SIZE = 4
 PODS_PER_S = 20.0
 #: How long a gang runs once it is whole.
 _RUNS_S = 2.0
-#: How long after the last arrival a gang may still start.
-_PATIENCE_S = 60.0
+#: Timeout for starts after the last gang.
+_TIMEOUT_S = 60.0
 
 
 @dataclass(frozen=True, slots=True)
 class Started:
-    """What became of all gangs of a stream."""
+    """The results of a stream."""
 
-    #: How long each took that started whole: from the answer to its last pod to its last bind.
+    #: For each gang that started whole: the time from creating its last pod to its last bind.
     seconds: list[float] = field(default_factory=list)
-    arrived: int = 0
-    #: Pods of each; one is no gang.
+    created: int = 0
+    #: The number of pods; 1 for ordinary pods.
     size: int = SIZE
-    #: When each of those came.
-    came_at: list[float] = field(default_factory=list)
+    #: The time when each of those was created.
+    created_at: list[float] = field(default_factory=list)
 
-    def those(self, is_meant: Callable[[float], bool]) -> Started:
-        """Only those who started and of whom the moment they came says so."""
-        both = zip(self.seconds, self.came_at, strict=True)
+    def only(self, is_meant: Callable[[float], bool]) -> Started:
+        """Return only the gangs that started and whose creation time satisfies *is_meant*."""
+        both = zip(self.seconds, self.created_at, strict=True)
         meant = [(took, at) for took, at in both if is_meant(at)]
         return Started([took for took, _ in meant], len(meant), self.size, [at for _, at in meant])
 
@@ -51,22 +51,22 @@ class Started:
         return self.size * len(self.seconds)
 
     @property
-    def arrived_pods(self) -> int:
-        return self.size * self.arrived
+    def created_pods(self) -> int:
+        return self.size * self.created
 
     @property
     def missing(self) -> int:
-        """Gangs that did not start, or not whole."""
-        return self.arrived - len(self.seconds)
+        """Return the number of gangs that did not start, or not whole."""
+        return self.created - len(self.seconds)
 
     def quantile(self, part: float) -> float:
-        """That part of the gangs took at most so long; for ever if there were none."""
+        """Return the time within which *part* of the gangs started; infinite without gangs."""
         ordered = sorted(self.seconds)
         return ordered[max(0, math.ceil(part * len(ordered)) - 1)] if ordered else math.inf
 
 
 class Stream:
-    """Gangs of *size* in a namespace of their own, ordinary pods if that is one; one `run`."""
+    """Gangs of *size*, ordinary pods if it is one; for one `run`."""
 
     def __init__(
         self,
@@ -82,47 +82,47 @@ class Stream:
         self._selector = selector
         self._size = size
         self._every_s = size / pods_per_s
-        #: When the last pod of each gang was there.
+        #: The time when the last pod of each gang was created.
         self._complete_at: dict[str, float] = {}
         self._gone: set[str] = set()
 
     def run(
         self, seconds: float, more_s: Callable[[Started], float] = lambda so_far: 0.0
     ) -> Started:
-        """Let gangs arrive for so long, and wait for those that have arrived.
+        """Create gangs for *seconds*, and wait until they have started.
 
-        Whoever looks at them then may want *more_s*: those come at the same pace, without a pause
-        in which others could take what all that arrive before them had left no room for.
+        *more_s* may then ask for more, which are created at the same rate without a pause, in which
+        other pods could use the capacity.
         """
         wanted, arrived = self._in(seconds), 0
         ends = threading.Event()
-        with self._observer, ThreadPoolExecutor(8) as clerks:
-            leaving = threading.Thread(target=self._let_go, args=(ends,), daemon=True)
-            leaving.start()
+        with self._observer, ThreadPoolExecutor(8) as threads:
+            deleting = threading.Thread(target=self._delete_finished, args=(ends,), daemon=True)
+            deleting.start()
             try:
                 began = time.monotonic()
-                handed_in = []
+                requests = []
                 while arrived < wanted:
-                    # The next one comes when it is due, not when there is time for it.
+                    # At a fixed rate, not after the previous request.
                     ends.wait(max(0.0, began + arrived * self._every_s - time.monotonic()))
-                    handed_in.append(clerks.submit(self._hand_in, f"gang-{arrived}"))
+                    requests.append(threads.submit(self._create, f"gang-{arrived}"))
                     arrived += 1
                     if arrived == wanted and (more := more_s(self._started(arrived))):
                         wanted += self._in(more)
-                for each in handed_in:
+                for each in requests:
                     each.result()
                 with suppress(AssertionError):
-                    wait_for(lambda: len(self._whole()) == arrived, _PATIENCE_S, "all have started")
+                    wait_for(lambda: len(self._whole()) == arrived, _TIMEOUT_S, "all have started")
             finally:
                 ends.set()
-                leaving.join()
+                deleting.join()
             return self._started(arrived)
 
     def _in(self, seconds: float) -> int:
         return max(1, round(seconds / self._every_s))
 
     def _started(self, arrived: int) -> Started:
-        # One may be whole before the answer to its last pod has been read.
+        # A gang may be bound before the response to its last pod is read.
         both = [
             (self._complete_at[name], at)
             for name, at in self._whole().items()
@@ -131,7 +131,7 @@ class Stream:
         took = [max(0.0, at - came) for came, at in both]
         return Started(took, arrived, self._size, [came for came, _ in both])
 
-    def _hand_in(self, name: str) -> None:
+    def _create(self, name: str) -> None:
         is_gang = self._size > 1
         pods = objects.pods(
             self._size,
@@ -145,22 +145,26 @@ class Stream:
         self._complete_at[name] = time.monotonic()
 
     def _whole(self) -> dict[str, float]:
-        """When the last member of each gang that is whole was seen on a node."""
+        """Return the time of the last bind of each whole gang."""
         seen: dict[str, list[float]] = defaultdict(list)
         for bind in self._observer.binds:
             seen[bind.pod.rpartition("-")[0]].append(bind.at)
         return {name: max(at) for name, at in seen.items() if len(at) == self._size}
 
-    def _let_go(self, ends: threading.Event) -> None:
-        """Delete whoever has run long enough."""
-        with ThreadPoolExecutor(4) as clerks:
+    def _delete_finished(self, ends: threading.Event) -> None:
+        """Delete gangs that have run long enough."""
+        with ThreadPoolExecutor(4) as threads:
             while not ends.wait(0.25):
-                ripe = time.monotonic() - _RUNS_S
+                started_before = time.monotonic() - _RUNS_S
                 whole = self._whole()
-                due = [name for name, at in whole.items() if at < ripe and name not in self._gone]
+                due = [
+                    name
+                    for name, at in whole.items()
+                    if at < started_before and name not in self._gone
+                ]
                 self._gone.update(due)
                 for name in due:
-                    clerks.submit(self._end, name)
+                    threads.submit(self._end, name)
 
     def _end(self, name: str) -> None:
         for number in range(self._size):

@@ -1,7 +1,7 @@
-"""Tenants who write objects to make the extender slow, large or unjust, and a policy likewise.
+"""Attacks by objects of tenants, and by the policy file.
 
-What they write stays within what the API server takes. Their pods are for nodes of their own, so
-that they wait for room without taking any from the gangs that arrive, but where that is the attack.
+The API server accepts the objects. The pods select nodes of their own, so that they do not use the
+capacity of the arriving gangs, except where that is the attack.
 """
 
 from __future__ import annotations
@@ -22,30 +22,30 @@ from tests import objects
 from tests.cluster.api import Api, ApiError, Object, resource_of
 from tests.cluster.extender_process import REPOSITORY
 from tests.cluster.waiting import wait_for
-from tests.nightly.attacks.machine import leave_the_cores_to_others
+from tests.nightly.attacks.machine import lower_priority
 
-from .besiegers import Attack, Ground, Stage, Written
-from .garrison import GOOD_POLICY
+from .installed_pair import GOOD_POLICY
+from .siege_attacks import Attack, AttackedCluster, WriterContext, WrittenObjects
 
-#: Does it once; told which time it is.
-Step: TypeAlias = Callable[[Api, Ground, int], None]
+#: Writes the objects once; gets the number of the turn.
+Step: TypeAlias = Callable[[Api, WriterContext, int], None]
 
 URGENT = "siege-urgent"
 _ESCAPES = "[/]\x1b[2J[link=http://evil.example]\u202e\x9b31m"
 
 
-#: kube-scheduler does not try pods before their claim is there.
+#: kube-scheduler does not try pods before their claim exists.
 _NO_CLAIM = [{"name": "v", "persistentVolumeClaim": {"claimName": "none"}}]
 
 
-def write(stage: Stage, things: Iterable[Object], *, at_once: int = 8) -> None:
-    """Create *things*, some at a time."""
-    with ThreadPoolExecutor(at_once) as clerks:
-        list(clerks.map(stage.api.create, things))
+def write(stage: AttackedCluster, things: Iterable[Object], *, at_once: int = 8) -> None:
+    """Create *things* in parallel."""
+    with ThreadPoolExecutor(at_once) as threads:
+        list(threads.map(stage.api.create, things))
 
 
 def again(api: Api, *things: Object) -> None:
-    """Create these anew in place of those of the same names."""
+    """Delete and create these objects."""
     for thing in things:
         about = thing["metadata"]
         api.delete(resource_of(thing), about["name"], about["namespace"], grace_seconds=0)
@@ -56,8 +56,8 @@ def again(api: Api, *things: Object) -> None:
 # host ports
 
 
-def _with_ports(ground: Ground, number: int) -> Object:
-    pod = objects.pod(f"ports-{number}", ground.namespace, node_selector=ground.tenants)
+def _with_ports(context: WriterContext, number: int) -> Object:
+    pod = objects.pod(f"ports-{number}", context.namespace, node_selector=context.tenants)
     first = 1000 + 100 * number
     pod["spec"]["containers"][0]["ports"] = [
         {"containerPort": port, "hostPort": port, "protocol": "TCP"}
@@ -66,12 +66,12 @@ def _with_ports(ground: Ground, number: int) -> Object:
     return pod
 
 
-def _ports_first(stage: Stage) -> None:
-    write(stage, (_with_ports(stage.ground, number) for number in range(52)))
+def _ports_first(stage: AttackedCluster) -> None:
+    write(stage, (_with_ports(stage.context, number) for number in range(52)))
 
 
-def ports(api: Api, ground: Ground, turn: int) -> None:
-    again(api, _with_ports(ground, turn % 52))
+def ports(api: Api, context: WriterContext, turn: int) -> None:
+    again(api, _with_ports(context, turn % 52))
 
 
 # budgets
@@ -79,30 +79,30 @@ def ports(api: Api, ground: Ground, turn: int) -> None:
 _BUDGETS = 4000
 
 
-def _budget(ground: Ground, number: int) -> Object:
+def _budget(context: WriterContext, number: int) -> Object:
     return {
         "apiVersion": "policy/v1",
         "kind": "PodDisruptionBudget",
-        "metadata": {"name": f"budget-{number}", "namespace": ground.namespace},
+        "metadata": {"name": f"budget-{number}", "namespace": context.namespace},
         "spec": {"minAvailable": 1, "selector": {"matchLabels": {"i": str(number)}}},
     }
 
 
-def _budgets_first(stage: Stage) -> None:
-    """Many small pods run on few nodes, each with a budget of its own."""
+def _budgets_first(stage: AttackedCluster) -> None:
+    """Create many small pods on few nodes, each with its own budget."""
     stage.create(objects.priority_class(URGENT, 1000))
     nodes = [f"budgets-{index}" for index in range(10)]
     pool = {"gang-extender.test/siege": "budgets"}
-    room = {"cpu": "8", "memory": "64Gi", "pods": 500}
+    capacity = {"cpu": "8", "memory": "64Gi", "pods": 500}
     for name in nodes:
-        stage.create(objects.node(name, labels=pool, **room))  # type: ignore[arg-type]
+        stage.create(objects.node(name, labels=pool, **capacity))  # type: ignore[arg-type]
     stage.plane.wait_until_nodes_are_ready(nodes, 60)
     write(
         stage,
         (
             objects.pod(
                 f"kept-{number}",
-                stage.ground.namespace,
+                stage.context.namespace,
                 cpu="10m",
                 memory="1Mi",
                 labels={"i": str(number)},
@@ -111,22 +111,22 @@ def _budgets_first(stage: Stage) -> None:
             for number in range(_BUDGETS)
         ),
     )
-    write(stage, (_budget(stage.ground, number) for number in range(_BUDGETS)))
+    write(stage, (_budget(stage.context, number) for number in range(_BUDGETS)))
 
 
-def budgets(api: Api, ground: Ground, turn: int) -> None:
-    """Somebody urgent wants all of their room.
+def budgets(api: Api, context: WriterContext, turn: int) -> None:
+    """Create an urgent gang that needs all their capacity.
 
-    kube-scheduler itself compares each of those pods with each budget before it evicts anybody, for
-    seconds, and meanwhile looks at nobody else. That is not what is measured here: a claim that
-    does not exist keeps it from trying, and our own search for victims does not ask for it.
+    kube-scheduler compares each of those pods with each budget before it preempts, for seconds, and
+    schedules nothing meanwhile. That is not measured here: a missing claim keeps it from trying,
+    while the extender's search for victims ignores claims.
     """
     pool = {"gang-extender.test/siege": "budgets"}
-    group = objects.pod_group("wants-all", ground.namespace, 10, priorityClassName=URGENT)
+    group = objects.pod_group("wants-all", context.namespace, 10, priorityClassName=URGENT)
     pods = objects.pods(
         10,
         "wants-all",
-        ground.namespace,
+        context.namespace,
         gang="wants-all",
         cpu="8",
         priority=URGENT,
@@ -139,7 +139,7 @@ def budgets(api: Api, ground: Ground, turn: int) -> None:
 # affinities
 
 
-def _with_affinity(ground: Ground, number: int, terms: int) -> Object:
+def _with_affinity(context: WriterContext, number: int, terms: int) -> Object:
     wanted = [
         {"matchExpressions": [{"key": "k", "operator": "In", "values": [str(each)]}]}
         for each in range(terms)
@@ -150,83 +150,83 @@ def _with_affinity(ground: Ground, number: int, terms: int) -> Object:
         }
     }
     memory = f"{64 + number}Mi"
-    return objects.pod(f"picky-{number}", ground.namespace, memory=memory, affinity=affinity)
+    return objects.pod(f"picky-{number}", context.namespace, memory=memory, affinity=affinity)
 
 
-def affinities(api: Api, ground: Ground, turn: int) -> None:
-    again(api, _with_affinity(ground, turn % 40, 5000 if turn % 4 == 0 else 330))
+def affinities(api: Api, context: WriterContext, turn: int) -> None:
+    again(api, _with_affinity(context, turn % 40, 5000 if turn % 4 == 0 else 330))
 
 
 # labels
 
 
-def labels(api: Api, ground: Ground, turn: int) -> None:
+def labels(api: Api, context: WriterContext, turn: int) -> None:
     name = f"labelled-{turn % 4}"
     labels = {f"{turn % 7}{number:x}": "" for number in range(60_000 if turn % 2 == 0 else 250)}
-    pod = objects.pod(name, ground.namespace, labels=labels, node_selector=ground.tenants)
+    pod = objects.pod(name, context.namespace, labels=labels, node_selector=context.tenants)
     again(api, pod)
 
 
 # names of resources
 
 
-def _with_names(ground: Ground, number: int, count: int = 60) -> Object:
+def _with_names(context: WriterContext, number: int, count: int = 60) -> Object:
     names = {f"r{number}.example/{each}": "1" for each in range(count)}
     return objects.pod(
-        f"named-{number}", ground.namespace, resources=names, node_selector=ground.tenants
+        f"named-{number}", context.namespace, resources=names, node_selector=context.tenants
     )
 
 
-def _names_first(stage: Stage) -> None:
-    write(stage, (_with_names(stage.ground, number) for number in range(134)))
+def _names_first(stage: AttackedCluster) -> None:
+    write(stage, (_with_names(stage.context, number) for number in range(134)))
 
 
-def names(api: Api, ground: Ground, turn: int) -> None:
-    again(api, _with_names(ground, turn % 134, 2000 if turn % 4 == 0 else 60))
+def names(api: Api, context: WriterContext, turn: int) -> None:
+    again(api, _with_names(context, turn % 134, 2000 if turn % 4 == 0 else 60))
 
 
 # gangs of one pod
 
 
-def _one_pod(ground: Ground, number: int) -> tuple[Object, Object]:
-    """A gang of one that waits, no two of a thousand alike.
+def _one_pod(context: WriterContext, number: int) -> tuple[Object, Object]:
+    """Return a waiting gang of one; no two of a thousand are equal.
 
-    kube-scheduler tries all pods that it cannot place again whenever somebody ends, those whose
-    claim is missing too: with ten thousand it does nothing else, with us and without. That is not
-    what is measured here: pods that select a label which no node has are left alone by it.
+    kube-scheduler retries all unschedulable pods whenever a pod ends, also those without their
+    claim: with ten thousand it does nothing else. That is not measured here: it does not retry
+    pods that select a label that no node has.
     """
     name, cpu = f"one-{number}", f"{1000 + number % 1000}m"
-    nowhere = {**ground.tenants, "gang-extender.test/nowhere": "true"}
+    nowhere = {**context.tenants, "gang-extender.test/nowhere": "true"}
     return (
-        objects.pod_group(name, ground.namespace, 1),
-        objects.pod(name, ground.namespace, gang=name, cpu=cpu, node_selector=nowhere),
+        objects.pod_group(name, context.namespace, 1),
+        objects.pod(name, context.namespace, gang=name, cpu=cpu, node_selector=nowhere),
     )
 
 
-def _one_pods_first(stage: Stage, count: int = 10_000) -> None:
-    write(stage, (thing for number in range(count) for thing in _one_pod(stage.ground, number)))
+def _one_pods_first(stage: AttackedCluster, count: int = 10_000) -> None:
+    write(stage, (thing for number in range(count) for thing in _one_pod(stage.context, number)))
 
 
-def one_pods(api: Api, ground: Ground, turn: int) -> None:
-    again(api, *_one_pod(ground, turn % 100))
+def one_pods(api: Api, context: WriterContext, turn: int) -> None:
+    again(api, *_one_pod(context, turn % 100))
 
 
 # depth
 
 
-def deep(api: Api, ground: Ground, turn: int) -> None:
-    """A PodGroup of thousands of levels; Python cannot write it, so it is written by hand."""
+def deep(api: Api, context: WriterContext, turn: int) -> None:
+    """Create a PodGroup of thousands of levels, which Python's JSON encoder cannot write."""
     name = f"deep-{turn}"
     levels = 4000
     nested = '{"a":' * levels + "1" + "}" * levels
-    group = objects.pod_group(name, ground.namespace, 1)
+    group = objects.pod_group(name, context.namespace, 1)
     text = json.dumps(group).replace(
         '"minMember": 1', f'"minMember": 1, "networkTopology": {nested}'
     )
-    path = f"/apis/scheduling.volcano.sh/v1beta1/namespaces/{ground.namespace}/podgroups"
+    path = f"/apis/scheduling.volcano.sh/v1beta1/namespaces/{context.namespace}/podgroups"
     api.post(path, text)
     api.create(
-        objects.pod(name, ground.namespace, gang=name, node_selector=ground.tenants, cpu="64")
+        objects.pod(name, context.namespace, gang=name, node_selector=context.tenants, cpu="64")
     )
 
 
@@ -240,63 +240,65 @@ def _nested(number: int, weight: int = 1) -> Object:
     return objects.queue(f"nested-{number}", weight, **parent)
 
 
-def _nested_first(stage: Stage) -> None:
+def _nested_first(stage: AttackedCluster) -> None:
     for number in range(_NESTED):
         stage.create(_nested(number))
     last = f"nested-{_NESTED - 1}"
-    group = objects.pod_group("below-all", stage.ground.namespace, 1, queue=last)
-    about = {"gang": "below-all", "node_selector": stage.ground.tenants}
-    stage.api.create(group, objects.pod("below-all", stage.ground.namespace, **about))
+    group = objects.pod_group("below-all", stage.context.namespace, 1, queue=last)
+    about = {"gang": "below-all", "node_selector": stage.context.tenants}
+    stage.api.create(group, objects.pod("below-all", stage.context.namespace, **about))
 
 
-def nests(api: Api, ground: Ground, turn: int) -> None:
+def nests(api: Api, context: WriterContext, turn: int) -> None:
     change = {"spec": {"weight": 2 + turn % 5}}
     api.patch(objects.QUEUES, f"nested-{turn * 37 % _NESTED}", change)
 
 
-# a class that the pods do not have
+# a priority class that the pods do not have
 
 
-def lies(api: Api, ground: Ground, turn: int) -> None:
-    """A gang that fits only if everybody else leaves says that it is critical."""
-    _wants_all(api, ground, turn, priorityClassName="system-cluster-critical")
+def lies(api: Api, context: WriterContext, turn: int) -> None:
+    """Create a gang that fits only with all other pods evicted, and claims to be critical."""
+    _wants_all(api, context, turn, priorityClassName="system-cluster-critical")
 
 
-def waits(api: Api, ground: Ground, turn: int) -> None:
-    """The same gang without the lie, which must be worth nothing."""
-    _wants_all(api, ground, turn)
+def waits(api: Api, context: WriterContext, turn: int) -> None:
+    """Create the same gang without the claim, which must not matter."""
+    _wants_all(api, context, turn)
 
 
-def _wants_all(api: Api, ground: Ground, turn: int, **spec: str) -> None:
+def _wants_all(api: Api, context: WriterContext, turn: int, **spec: str) -> None:
     name = f"all-{turn % 2}"
-    group = objects.pod_group(name, ground.namespace, 40, **spec)
-    pods = objects.pods(40, name, ground.namespace, gang=name, cpu="16", node_selector=ground.gangs)
+    group = objects.pod_group(name, context.namespace, 40, **spec)
+    pods = objects.pods(
+        40, name, context.namespace, gang=name, cpu="16", node_selector=context.gangs
+    )
     again(api, group, *pods)
 
 
-# names that are no names
+# hostile names
 
 
-def hostile_names(api: Api, ground: Ground, turn: int) -> None:
+def hostile_names(api: Api, context: WriterContext, turn: int) -> None:
     name = f"text-{turn % 20}"
-    group = objects.pod_group(name, ground.namespace, 1, queue=f"{_ESCAPES}{turn % 20}")
+    group = objects.pod_group(name, context.namespace, 1, queue=f"{_ESCAPES}{turn % 20}")
     pod = objects.pod(
         name,
-        ground.namespace,
+        context.namespace,
         gang=name,
-        node_selector=ground.tenants,
+        node_selector=context.tenants,
         annotations={"volcano.sh/task-spec": _ESCAPES},
     )
     again(api, group, pod)
     if turn % 10 == 0:
-        _look(ground, ("gangs", "queues", "doctor --offline")[turn // 10 % 3])
+        _run_command(context, ("gangs", "queues", "doctor --offline")[turn // 10 % 3])
 
 
-def _look(ground: Ground, words: str) -> None:
-    """Look as people do, and see that nothing but text comes out."""
+def _run_command(context: WriterContext, words: str) -> None:
+    """Run a command, and check that it prints only text."""
     command = ["nice", sys.executable, "-m", "extender", *words.split()]
     ran = subprocess.run(
-        [*command, f"--ops-url={ground.ops_url}"],
+        [*command, f"--ops-url={context.ops_url}"],
         cwd=REPOSITORY,
         capture_output=True,
         text=True,
@@ -323,42 +325,44 @@ _POLICIES = (
 )
 
 
-def policy(api: Api, ground: Ground, turn: int) -> None:
+def policy(api: Api, context: WriterContext, turn: int) -> None:
     kinds = (*_POLICIES, GOOD_POLICY)
-    Path(ground.policy).write_text(kinds[turn % len(kinds)])
+    Path(context.policy).write_text(kinds[turn % len(kinds)])
 
 
-class Policy(Written):
-    """The file that says who goes first, with numbers that are none and depths without end."""
+class Policy(WrittenObjects):
+    """Writes policy files with invalid numbers and deep nesting."""
 
-    def told(self, stage: Stage) -> str:
-        stage.garrison.policy.write_text(_POLICIES[-1])
+    def observed(self, stage: AttackedCluster) -> str:
+        stage.pair.policy.write_text(_POLICIES[-1])
         try:
-            (said,) = wait_for(
-                lambda: [f for f in stage.garrison.findings() if f["reason"] == "Refused"],
+            (finding,) = wait_for(
+                lambda: [f for f in stage.pair.findings() if f["reason"] == "Refused"],
                 30,
-                "the policy is said to be refused",
+                "there is a finding about the policy",
             )
         finally:
-            stage.garrison.policy.write_text(GOOD_POLICY)
-        return f"finding Refused: {said['message'].partition(': ')[2]}"
+            stage.pair.policy.write_text(GOOD_POLICY)
+        return f"finding Refused: {finding['message'].partition(': ')[2]}"
 
 
 def of_tenants() -> list[Attack]:
-    """Every attack by what is written."""
+    """Return every attack by objects of tenants."""
     return [
-        Written("tenant: host ports", "ports", every_s=0.2, prepare=_ports_first),
-        Written("tenant: large affinities", "affinities", every_s=0.3),
-        Written("tenant: 60,000 labels", "labels", every_s=2.0),
-        Written("tenant: 8,000 resource names", "names", every_s=0.3, prepare=_names_first),
-        Written("tenant: deep groups", "deep", every_s=0.5),
-        Written("tenant: a class its pods lack", "lies", every_s=5.0),
-        Written("tenant: the same gang, honest", "waits", every_s=5.0),
-        Written("tenant: hostile names", "hostile_names", every_s=0.3),
-        Written("queues: 800 below each other", "nests", every_s=0.5, prepare=_nested_first),
+        WrittenObjects("tenant: host ports", "ports", every_s=0.2, prepare=_ports_first),
+        WrittenObjects("tenant: large affinities", "affinities", every_s=0.3),
+        WrittenObjects("tenant: 60,000 labels", "labels", every_s=2.0),
+        WrittenObjects("tenant: 8,000 resource names", "names", every_s=0.3, prepare=_names_first),
+        WrittenObjects("tenant: deep groups", "deep", every_s=0.5),
+        WrittenObjects("tenant: a class its pods lack", "lies", every_s=5.0),
+        WrittenObjects("tenant: the same gang, honest", "waits", every_s=5.0),
+        WrittenObjects("tenant: hostile names", "hostile_names", every_s=0.3),
+        WrittenObjects("queues: 800 below each other", "nests", every_s=0.5, prepare=_nested_first),
         Policy("policy: no numbers, no end", "policy", every_s=0.2),
-        Written("tenant: 4,000 budgets", "budgets", every_s=1.0, prepare=_budgets_first),
-        Written("tenant: 10,000 gangs of one", "one_pods", every_s=0.3, prepare=_one_pods_first),
+        WrittenObjects("tenant: 4,000 budgets", "budgets", every_s=1.0, prepare=_budgets_first),
+        WrittenObjects(
+            "tenant: 10,000 gangs of one", "one_pods", every_s=0.3, prepare=_one_pods_first
+        ),
     ]
 
 
@@ -381,18 +385,18 @@ STEPS: dict[str, Step] = {
 }
 
 
-def main(step: str, every_s: str, told: str, steps: Mapping[str, Step] = STEPS) -> None:
-    """Do it again and again until the input ends; then say what the API server refused."""
-    leave_the_cores_to_others()
-    ground = Ground(**json.loads(told))
-    api = _api(ground)
+def main(step: str, every_s: str, text: str, steps: Mapping[str, Step] = STEPS) -> None:
+    """Repeat *step* until standard input ends; then print the refusals of the API server."""
+    lower_priority()
+    context = WriterContext(**json.loads(text))
+    api = _api(context)
     refusals: Counter[int] = Counter()
     ends = threading.Event()
     threading.Thread(target=lambda: (sys.stdin.read(), ends.set()), daemon=True).start()
     turn = 0
     while not ends.is_set():
         try:
-            steps[step](api, ground, turn)
+            steps[step](api, context, turn)
         except ApiError as refusal:
             refusals[refusal.status] += 1
         turn += 1
@@ -400,8 +404,8 @@ def main(step: str, every_s: str, told: str, steps: Mapping[str, Step] = STEPS) 
     print(json.dumps(refusals))
 
 
-def _api(ground: Ground) -> Api:
-    config = yaml.safe_load(Path(ground.kubeconfig).read_text())
+def _api(context: WriterContext) -> Api:
+    config = yaml.safe_load(Path(context.kubeconfig).read_text())
     cluster, user = config["clusters"][0]["cluster"], config["users"][0]["user"]
     return Api(cluster["server"], user["token"], Path(cluster["certificate-authority"]))
 

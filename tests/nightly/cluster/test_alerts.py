@@ -1,6 +1,6 @@
-"""Every alert fires on a real Prometheus when its fault is made on the real control plane.
+"""Every alert fires on a real Prometheus when its fault occurs on the real control plane.
 
-The rules are the shipped ones with all times divided by sixty (`rules.accelerated`).
+The rules are the shipped ones, with all times divided by sixty (`rules.accelerated`).
 """
 
 from __future__ import annotations
@@ -46,12 +46,12 @@ Nodes = Callable[..., Pool]
 Create = Callable[..., list[Object]]
 NAME = f"--scheduler-name={SCHEDULER}"
 
-#: Which test makes the fault of which alert.
+#: Alert -> the test that makes it fire.
 CASES: dict[str, str] = {}
 
 
 def fires(*names: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Say which alerts a test makes fire."""
+    """Register the alerts that a test makes fire."""
 
     def note(test: Callable[..., None]) -> Callable[..., None]:
         CASES.update(dict.fromkeys(names, test.__name__))
@@ -77,19 +77,17 @@ def watching(tmp_path: Path, plane: ControlPlane) -> Callable[..., Prometheus]:
     return watch
 
 
-def test_every_alert_has_its_case() -> None:
+def test_every_alert_has_a_test() -> None:
     assert {each.name for each in rules.alerts()} == set(CASES)
 
 
-def test_promtool_takes_the_rules_and_every_series(
-    tmp_path: Path, gang_scheduler: GangScheduler
-) -> None:
+def test_promtool_accepts_rules_and_metrics(tmp_path: Path, gang_scheduler: GangScheduler) -> None:
     shipped = tmp_path / "rules.yaml"
     shipped.write_text(yaml.safe_dump(rules.shipped()))
     assert f"{len(rules.alerts())} rules found" in promtool("check", "rules", shipped)
 
     scraped = gang_scheduler.extender.page("/metrics")
-    # volcano_queue_… have Volcano's names, which promtool's taste is not ours to apply to.
+    # volcano_queue_… have Volcano's names, which promtool would complain about.
     ours = "".join(
         line
         for line in scraped.splitlines(keepends=True)
@@ -98,7 +96,7 @@ def test_promtool_takes_the_rules_and_every_series(
     promtool("check", "metrics", stdin=ours)
 
 
-def test_every_panel_of_the_dashboard_is_answered(
+def test_every_panel_of_the_dashboard_has_data(
     plane: ControlPlane,
     api: Api,
     namespace: str,
@@ -106,7 +104,7 @@ def test_every_panel_of_the_dashboard_is_answered(
     tmp_path: Path,
     watching: Callable[..., Prometheus],
 ) -> None:
-    """With a gang that runs, one that waits, and certificates."""
+    """With a running gang, a waiting one, and certificates."""
     make_certificates(tmp_path, "--days=1")
     pool = nodes(1, cpu="2")
     with (
@@ -128,14 +126,14 @@ def test_every_panel_of_the_dashboard_is_answered(
         for expression in dashboard.panel_expressions():
             for variable, value in filled.items():
                 expression = expression.replace(variable, value)
-            wait_for(partial(prometheus.ask, expression), 60, f"{expression} has an answer")
+            wait_for(partial(prometheus.query, expression), 60, f"{expression} has an answer")
 
 
-# Who is there
+# Running extenders
 
 
 @fires("GangExtenderAbsent")
-def test_when_the_extender_is_gone_that_is_told_until_it_is_back(
+def test_absent_extender_fires_until_it_runs_again(
     plane: ControlPlane, watching: Callable[..., Prometheus]
 ) -> None:
     with plane.extender(NAME) as extender, watching(extender) as prometheus:
@@ -149,9 +147,7 @@ def test_when_the_extender_is_gone_that_is_told_until_it_is_back(
 
 
 @fires("GangExtenderTwoLeaders")
-def test_two_extenders_that_act_at_once_are_told(
-    plane: ControlPlane, watching: Callable[..., Prometheus]
-) -> None:
+def test_two_leaders_fire(plane: ControlPlane, watching: Callable[..., Prometheus]) -> None:
     other = plane.extender("--scheduler-name=other-scheduler")
     with (
         plane.extender("--scheduler-name=some-scheduler") as extender,
@@ -161,21 +157,21 @@ def test_two_extenders_that_act_at_once_are_told(
         prometheus.wait_until_firing("GangExtenderTwoLeaders")
 
         other.terminate()
-        prometheus.look_again()
+        prometheus.update_targets()
         prometheus.wait_until_quiet()
 
 
-class Drawbridge(ServerLink):
-    """A link that refuses whoever comes while it is up, and may be slow while it is down."""
+class FaultyLink(ServerLink):
+    """A link that can refuse connections and delay data, and may be slow while it is down."""
 
-    is_up = False
+    is_down = False
     delay_s = 0.0
 
     def choose(self) -> int:
-        return 1 if self.is_up else super().choose()
+        return 1 if self.is_down else super().choose()
 
-    def raise_it(self) -> None:
-        self.is_up = True
+    def take_down(self) -> None:
+        self.is_down = True
         self._run(self._close_all())
 
     async def _copy(self, source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> None:
@@ -190,26 +186,28 @@ class Drawbridge(ServerLink):
 
 
 @contextmanager
-def beyond_a_bridge(plane: ControlPlane, *arguments: str) -> Iterator[tuple[Replica, Drawbridge]]:
-    """Run an extender with a lease that reaches the API server over a bridge."""
-    name = f"bridge-{secrets.token_hex(2)}"
-    with Drawbridge(plane.apiserver.ports[0]) as bridge:
+def behind_faulty_link(
+    plane: ControlPlane, *arguments: str
+) -> Iterator[tuple[Replica, FaultyLink]]:
+    """Run an extender with a lease that reaches the API server over a faulty link."""
+    name = f"link-{secrets.token_hex(2)}"
+    with FaultyLink(plane.apiserver.ports[0]) as link:
         extender = Replica(
             f"gang-extender-{name}",
             plane.logs,
-            kubeconfig=_kubeconfig_by(plane, "extender", name, bridge),
+            kubeconfig=_kubeconfig_by(plane, "extender", name, link),
             arguments=(NAME, *arguments),
         )
         plane.programs.append(extender)
         with extender:
-            yield extender, bridge
+            yield extender, link
 
 
 @pytest.fixture
 def lease(api: Api, create: Create) -> list[str]:
-    """Flags of a lease of the test's own, which the extender may have."""
+    """Flags for a lease of the test's own, with its permissions."""
     name = f"watched-{secrets.token_hex(2)}"
-    rights = {"apiGroups": ["coordination.k8s.io"], "resources": ["leases"]}
+    rule = {"apiGroups": ["coordination.k8s.io"], "resources": ["leases"]}
     about = {"name": name, "namespace": EXTENDER_NAMESPACE}
     group = "rbac.authorization.k8s.io"
     create(
@@ -217,7 +215,7 @@ def lease(api: Api, create: Create) -> list[str]:
             "apiVersion": f"{group}/v1",
             "kind": "Role",
             "metadata": about,
-            "rules": [{**rights, "verbs": ["get", "create", "patch"]}],
+            "rules": [{**rule, "verbs": ["get", "create", "patch"]}],
         },
         {
             "apiVersion": f"{group}/v1",
@@ -242,16 +240,16 @@ def lease(api: Api, create: Create) -> list[str]:
 
 
 @fires("GangExtenderNoLeader", "GangExtenderNotReady", "GangExtenderApiErrors")
-def test_an_extender_that_does_not_reach_the_api_server_is_told_until_it_does(
+def test_disconnected_extender_fires_until_it_is_connected(
     plane: ControlPlane, watching: Callable[..., Prometheus], lease: list[str]
 ) -> None:
     with (
-        beyond_a_bridge(plane, *lease) as (extender, bridge),
+        behind_faulty_link(plane, *lease) as (extender, link),
         watching(extender) as prometheus,
     ):
         wait_for(lambda: extender.leads, 60, "it leads")
         prometheus.wait_until_scraped()
-        bridge.raise_it()
+        link.take_down()
         seen: set[str] = set()
 
         def all_fired() -> bool:
@@ -260,27 +258,27 @@ def test_an_extender_that_does_not_reach_the_api_server_is_told_until_it_does(
 
         wait_for(all_fired, 240, "all three fire", seeing=lambda: seen, every_s=0.3)
 
-        bridge.is_up = False
+        link.is_down = False
         prometheus.wait_until_quiet()
 
 
 @fires("GangExtenderApiSlow")
-def test_an_api_server_that_answers_slowly_is_told(
+def test_slow_api_server_fires(
     plane: ControlPlane, watching: Callable[..., Prometheus], lease: list[str]
 ) -> None:
     with (
-        beyond_a_bridge(plane, *lease) as (extender, bridge),
+        behind_faulty_link(plane, *lease) as (extender, link),
         watching(extender) as prometheus,
     ):
         wait_for(lambda: extender.leads, 60, "it leads")
-        bridge.delay_s = 1.0
+        link.delay_s = 1.0
         prometheus.wait_until_firing("GangExtenderApiSlow")
 
-        bridge.delay_s = 0.0
+        link.delay_s = 0.0
         prometheus.wait_until_quiet("GangExtenderApiSlow")
 
 
-# Whether it works
+# Cycles and configuration
 
 BROKEN = """
 from pathlib import Path
@@ -289,12 +287,12 @@ from extender.planner.plugin import Plugin
 class Broken(Plugin):
     def open(self, session):
         if Path({mark!r}).exists():
-            raise RuntimeError("a plugin with a mistake")
+            raise RuntimeError("a plugin with a bug")
 """
 
 
 @fires("GangExtenderCycleStuck")
-def test_cycles_that_all_fail_are_told(
+def test_failing_cycles_fire(
     plane: ControlPlane, tmp_path: Path, watching: Callable[..., Prometheus]
 ) -> None:
     mark, about = tmp_path / "mark", tmp_path / "broken-1.0.dist-info"
@@ -317,7 +315,7 @@ def test_cycles_that_all_fail_are_told(
 
 
 @fires("GangExtenderPolicyRefused")
-def test_a_policy_that_cannot_be_used_is_told_until_it_is_mended(
+def test_invalid_policy_fires_until_it_is_corrected(
     plane: ControlPlane, tmp_path: Path, watching: Callable[..., Prometheus]
 ) -> None:
     policy = tmp_path / "policy.yaml"
@@ -334,12 +332,12 @@ def test_a_policy_that_cannot_be_used_is_told_until_it_is_mended(
 
 
 @fires("GangExtenderFindings")
-def test_a_queue_that_makes_no_sense_is_told_by_its_reason(
+def test_finding_fires_with_its_reason(
     plane: ControlPlane, api: Api, watching: Callable[..., Prometheus], namespace: str
 ) -> None:
     name = f"lost-{namespace}"
     with plane.extender(NAME) as extender, watching(extender) as prometheus:
-        api.create(objects.queue(name, parent="nobody"))
+        api.create(objects.queue(name, parent="missing"))
         try:
             fired = prometheus.wait_until_firing("GangExtenderFindings")
             assert fired["GangExtenderFindings"]["kind"] == "Queue"
@@ -348,11 +346,11 @@ def test_a_queue_that_makes_no_sense_is_told_by_its_reason(
         prometheus.wait_until_quiet("GangExtenderFindings")
 
 
-# Whether gangs start
+# Gangs
 
 
 @fires("GangExtenderGangStarved", "GangExtenderEvictionsRefused")
-def test_a_gang_that_waits_for_its_due_because_nobody_may_leave_is_told_until_somebody_may(
+def test_starved_gang_and_refused_evictions_fire_until_evictions_are_allowed(
     plane: ControlPlane,
     api: Api,
     watching: Callable[..., Prometheus],
@@ -360,7 +358,7 @@ def test_a_gang_that_waits_for_its_due_because_nobody_may_leave_is_told_until_so
     nodes: Nodes,
     create: Create,
 ) -> None:
-    # A cpu of each node stays idle: kube-scheduler asks about pods that some node would take.
+    # A cpu of each node stays unused: kube-scheduler calls filter only for pods that fit a node.
     pool = nodes(2, cpu="5")
     theirs, ours = f"a-{namespace}", f"b-{namespace}"
     create(objects.queue(theirs), objects.queue(ours))
@@ -375,11 +373,11 @@ def test_a_gang_that_waits_for_its_due_because_nobody_may_leave_is_told_until_so
         for name in ("first", "second", "third", "fourth"):
             gang(api, name, namespace, 2, pool, **facts)
         binds.wait_for(8, 60)
-        # The API server lets nobody go whose budget was not looked at lately; a plan would.
+        # The API server refuses evictions under a stale budget; the plan does not know that.
         api.create(objects.budget("keep", namespace, {"app": "borrower"}, minimum=0))
         set_budget(api, "keep", namespace, allowed=4, lag=-1)
 
-        gang(api, "owed", namespace, 4, pool, scheduler=SCHEDULER, queue=ours)
+        gang(api, "waiting", namespace, 4, pool, scheduler=SCHEDULER, queue=ours)
         fired = prometheus.wait_until_firing(
             "GangExtenderGangStarved", "GangExtenderEvictionsRefused", seconds=240
         )
@@ -391,7 +389,7 @@ def test_a_gang_that_waits_for_its_due_because_nobody_may_leave_is_told_until_so
 
 
 @fires("GangExtenderSchedulerSilent")
-def test_a_kube_scheduler_that_died_while_pods_wait_is_told_until_it_is_back(
+def test_dead_kube_scheduler_fires_while_pods_wait(
     plane: ControlPlane,
     api: Api,
     namespace: str,
@@ -419,7 +417,7 @@ def test_a_kube_scheduler_that_died_while_pods_wait_is_told_until_it_is_back(
 
 
 @fires("GangExtenderPartialCommit")
-def test_a_gang_bound_in_part_is_told(
+def test_partially_bound_gang_fires(
     plane: ControlPlane,
     api: Api,
     namespace: str,
@@ -430,24 +428,24 @@ def test_a_gang_bound_in_part_is_told(
         plane.extender(*OURS) as extender,
         plane.scheduler(plane.scheduler_config(extender, NAME)) as scheduler,
         watching(extender) as prometheus,
-        BindingWebhook(api, plane.apiserver, namespace) as doorman,
+        BindingWebhook(api, plane.apiserver, namespace) as webhook,
         plane.binds(namespace) as binds,
     ):
         prometheus.wait_until_scraped()
         stage = TrainGang(api, GangScheduler(extender, scheduler), namespace, nodes(2))
-        doorman.deny("train-1")
+        webhook.deny("train-1")
         stage.create_waiting(2, minimum=3)
         stage.add(2)
         binds.wait_for(2, 60)
         prometheus.wait_until_firing("GangExtenderPartialCommit")
 
-        doorman.allow_all()
+        webhook.allow_all()
         binds.wait_for(3, 120)
         prometheus.wait_until_quiet("GangExtenderPartialCommit")
 
 
 @fires("GangExtenderTimeoutsDiffer")
-def test_a_kube_scheduler_that_gives_up_first_is_told(
+def test_shorter_timeout_of_kube_scheduler_fires(
     plane: ControlPlane,
     api: Api,
     namespace: str,
@@ -468,7 +466,7 @@ def test_a_kube_scheduler_that_gives_up_first_is_told(
 
 
 @fires("GangExtenderCertificateExpires", "GangExtenderCertificateRefused")
-def test_certificates_that_end_soon_or_cannot_be_used_are_told_until_they_are_renewed(
+def test_expiring_and_invalid_certificates_fire_until_they_are_renewed(
     plane: ControlPlane, tmp_path: Path, watching: Callable[..., Prometheus]
 ) -> None:
     folder = tmp_path / "tls"
@@ -495,7 +493,7 @@ def test_certificates_that_end_soon_or_cannot_be_used_are_told_until_they_are_re
 
 
 @fires("GangExtenderCallersRefused")
-def test_a_kube_scheduler_that_is_not_let_in_is_told_by_the_reason(
+def test_refused_kube_scheduler_fires_with_the_reason(
     plane: ControlPlane,
     api: Api,
     namespace: str,
@@ -509,7 +507,7 @@ def test_a_kube_scheduler_that_is_not_let_in_is_told_by_the_reason(
         plane.scheduler(plane.scheduler_config(extender, NAME, *client_flags(tmp_path))),
         watching(extender) as prometheus,
     ):
-        # The handshakes that count come after the first scrape, and go on.
+        # Refused handshakes count after the first scrape.
         prometheus.wait_until_scraped()
         facts = {"scheduler": SCHEDULER, "node_selector": nodes(1).selector}
         api.create(*objects.pods(9, "plain", namespace, **facts))

@@ -1,4 +1,4 @@
-"""The chart makes what the overlays make, refuses what makes no sense, and works when installed."""
+"""The chart renders the objects of the overlays, and refuses invalid values."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def binaries() -> None:
     require("helm", "kubectl")
 
 
-# What it makes.
+# Rendered objects
 
 
 def place(thing: Object) -> str:
@@ -59,7 +59,7 @@ def kustomize(overlay: Path) -> list[Object]:
 
 
 def without_hash(thing: Object) -> None:
-    """kustomize tells a changed ConfigMap by its name, the chart by an annotation of the pod."""
+    """kustomize marks a changed ConfigMap by its name, the chart by an annotation of the pod."""
     if thing["kind"] == "ConfigMap" and thing["metadata"]["name"].startswith("gang-scheduler"):
         thing["metadata"]["name"] = "gang-scheduler-config"
     if thing["kind"] == "Deployment":
@@ -71,13 +71,13 @@ def without_hash(thing: Object) -> None:
 
 
 def without_labels_of_crds(thing: Object) -> None:
-    """An overlay leaves CRDs out by a label, Helm by --skip-crds; their files have no label."""
+    """The overlay labels CRDs, so that they can be left out; Helm has --skip-crds."""
     if thing["kind"] == "CustomResourceDefinition":
         thing["metadata"].pop("labels", None)
 
 
-def without_usual_scheduler_names(thing: Object) -> None:
-    """The chart always says the names, because one may change them; an overlay need not."""
+def without_default_scheduler_names(thing: Object) -> None:
+    """The chart always passes the names, since they are values; the overlay omits the defaults."""
     if thing["kind"] == "Deployment":
         extender = thing["spec"]["template"]["spec"]["containers"][0]
         named = [word for word in extender["args"] if word.startswith("--scheduler-name=")]
@@ -85,31 +85,30 @@ def without_usual_scheduler_names(thing: Object) -> None:
             extender["args"] = [word for word in extender["args"] if word not in named]
 
 
-#: All that may differ, each with its reason.
+#: The allowed differences.
 DIFFERENCES: list[Callable[[Object], None]] = [
     without_hash,
     without_labels_of_crds,
-    without_usual_scheduler_names,
+    without_default_scheduler_names,
 ]
 
 
 def compared(things: list[Object]) -> dict[str, Object]:
     things = copy.deepcopy(things)
     for thing in things:
-        for forget in DIFFERENCES:
-            forget(thing)
+        for remove in DIFFERENCES:
+            remove(thing)
     assert len({place(thing) for thing in things}) == len(things)
     return {place(thing): thing for thing in things}
 
 
 def as_the_overlay(deployment: str) -> Values:
-    """The two values that an overlay decides otherwise: it makes the namespace, and its
-    image has the tag dev."""
+    """Return the values that an overlay sets: it creates the namespace, and its tag is dev."""
     return {"deployment": deployment, "namespace.create": True, "image.tag": "dev"}
 
 
 @pytest.mark.parametrize("deployment", DEPLOYMENTS)
-def test_the_chart_makes_what_the_overlay_makes(deployment: str) -> None:
+def test_chart_renders_the_objects_of_the_overlay(deployment: str) -> None:
     overlay = compared(kustomized(deployment))
     chart = compared(objects_of(template(as_the_overlay(deployment))))
 
@@ -124,15 +123,15 @@ def schedulers_image(things: list[Object]) -> str:
     return str(image)
 
 
-def test_both_run_kube_scheduler_by_its_digest() -> None:
+def test_chart_and_overlay_run_kube_scheduler_by_digest() -> None:
     by_chart, by_overlay = map(schedulers_image, (objects_of(template()), kustomized(SECOND)))
 
     assert by_chart == by_overlay
     assert re.fullmatch(r"registry\.k8s\.io/kube-scheduler:v[\d.]+@sha256:\w{64}", by_chart)
 
 
-def test_who_takes_another_kube_scheduler_does_not_get_ours_under_its_name(tmp_path: Path) -> None:
-    """A digest decides and a tag beside it says nothing: ours must go when another tag comes."""
+def test_another_tag_of_kube_scheduler_removes_the_digest(tmp_path: Path) -> None:
+    """With a digest the tag is ignored, so our digest must be removed for another tag."""
     overlay = {
         "resources": [os.path.relpath(MANIFESTS / "overlays" / SECOND, tmp_path)],
         "images": [{"name": "registry.k8s.io/kube-scheduler", "newTag": "v1.28.15"}],
@@ -144,46 +143,50 @@ def test_who_takes_another_kube_scheduler_does_not_get_ours_under_its_name(tmp_p
         assert schedulers_image(things) == "registry.k8s.io/kube-scheduler:v1.28.15"
 
 
-def test_with_volcanos_crds_it_grants_what_their_manifests_grant() -> None:
+def test_volcano_crds_value_renders_their_manifests() -> None:
     command = [ensure("kubectl")["kubectl"], "kustomize", MANIFESTS / "volcano-crds"]
     made = subprocess.run(command, capture_output=True, text=True, check=True)
-    usual, more = (compared(objects_of(template({"volcanoCrds": each}))) for each in (False, True))
+    default, changed = (
+        compared(objects_of(template({"volcanoCrds": each}))) for each in (False, True)
+    )
 
-    assert {name: more[name] for name in more.keys() - usual.keys()} == compared(
+    assert {name: changed[name] for name in changed.keys() - default.keys()} == compared(
         objects_of(made.stdout)
     )
 
 
-def test_with_readers_that_say_who_they_are_it_grants_what_their_manifests_grant() -> None:
+def test_operations_auth_value_renders_its_manifests() -> None:
     command = [ensure("kubectl")["kubectl"], "kustomize", MANIFESTS / "ops-auth"]
     made = subprocess.run(command, capture_output=True, text=True, check=True)
     tls = {"tls.operationsSecretName": "ops"}
-    usual, more = (
+    default, changed = (
         compared(objects_of(template({**tls, "operationsAuth": each})))
         for each in ("none", "tokenreview")
     )
 
-    assert {name: more[name] for name in more.keys() - usual.keys()} == compared(
+    assert {name: changed[name] for name in changed.keys() - default.keys()} == compared(
         objects_of(made.stdout)
     )
 
 
-def test_with_lines_of_our_own_it_makes_what_their_manifests_make() -> None:
+def test_flow_control_value_renders_its_manifests() -> None:
     command = [ensure("kubectl")["kubectl"], "kustomize", MANIFESTS / "flow-control"]
     made = subprocess.run(command, capture_output=True, text=True, check=True)
-    usual, more = (compared(objects_of(template({"flowControl": each}))) for each in (False, True))
+    default, changed = (
+        compared(objects_of(template({"flowControl": each}))) for each in (False, True)
+    )
 
-    assert {name: more[name] for name in more.keys() - usual.keys()} == compared(
+    assert {name: changed[name] for name in changed.keys() - default.keys()} == compared(
         objects_of(made.stdout)
     )
 
 
-def test_tokens_of_readers_are_asked_for_over_tls_alone() -> None:
+def test_operations_auth_needs_tls() -> None:
     with pytest.raises(HelmRefused, match=r"operationsAuth needs tls\.operationsSecretName"):
         template({"operationsAuth": "tokenreview"})
 
 
-def test_monitoring_sends_the_token_of_its_secret() -> None:
+def test_service_monitor_sends_the_token_of_its_secret() -> None:
     switched = {"monitoring.serviceMonitor.enabled": True}
     named = {**switched, "monitoring.serviceMonitor.tokenSecretName": "scraper"}
     without, with_it = (
@@ -192,11 +195,11 @@ def test_monitoring_sends_the_token_of_its_secret() -> None:
     )
 
     assert "authorization" not in without["spec"]["endpoints"][0]
-    told = with_it["spec"]["endpoints"][0]["authorization"]
-    assert told == {"credentials": {"name": "scraper", "key": "token"}}
+    sent = with_it["spec"]["endpoints"][0]["authorization"]
+    assert sent == {"credentials": {"name": "scraper", "key": "token"}}
 
 
-def test_by_default_it_makes_the_second_scheduler_in_a_namespace_that_is_there() -> None:
+def test_defaults_render_the_second_scheduler_without_its_namespace() -> None:
     made = {place(thing) for thing in objects_of(template())}
     overlay = compared(kustomized("second-scheduler")).keys()
 
@@ -204,15 +207,15 @@ def test_by_default_it_makes_the_second_scheduler_in_a_namespace_that_is_there()
 
 
 @pytest.mark.parametrize("deployment", DEPLOYMENTS)
-def test_every_reason_for_a_difference_is_one(deployment: str) -> None:
-    """Whatever need not be forgotten is not in the list."""
+def test_every_allowed_difference_is_needed(deployment: str) -> None:
+    """No difference is allowed that does not occur."""
     overlay, chart = kustomized(deployment), objects_of(template(as_the_overlay(deployment)))
 
-    def differs(forgotten: list[Callable[[Object], None]]) -> bool:
+    def differs(removed: list[Callable[[Object], None]]) -> bool:
         both = copy.deepcopy((overlay, chart))
         for thing in (*both[0], *both[1]):
-            for forget in forgotten:
-                forget(thing)
+            for remove in removed:
+                remove(thing)
         by_place = [sorted(things, key=place) for things in both]
         return by_place[0] != by_place[1]
 
@@ -224,7 +227,7 @@ def test_every_reason_for_a_difference_is_one(deployment: str) -> None:
         assert needed == [without_labels_of_crds]
 
 
-def test_a_packaged_chart_makes_the_same(tmp_path: Path) -> None:
+def test_packaged_chart_renders_the_same(tmp_path: Path) -> None:
     helm("package", CHART, "--destination", tmp_path)
     (packaged,) = tmp_path.glob("gang-extender-*.tgz")
 
@@ -238,33 +241,33 @@ def test_a_packaged_chart_makes_the_same(tmp_path: Path) -> None:
     ]  # fmt: skip
 
 
-# With other values.
+# Other values
 
 
-#: Sets of values, as files for Helm: the usual ones of both deployments, and all changed.
+#: Sets of values: the defaults of both deployments, and all values changed.
 SETS = [*DEPLOYMENTS, *(f"{name}, every value changed" for name in DEPLOYMENTS)]
 
 
 @pytest.fixture(params=SETS)
 def values(request: pytest.FixtureRequest) -> list[str]:
-    """The flags that give Helm one of the sets."""
+    """The Helm flags for one of the sets."""
     deployment, _, changed = request.param.partition(", ")
     if changed:
         return [f"--values={CHANGED / deployment}.yaml"]
     return [f"--set=deployment={deployment}"]
 
 
-def test_the_chart_has_nothing_to_lint(values: list[str]) -> None:
+def test_chart_passes_helm_lint(values: list[str]) -> None:
     assert helm("lint", CHART, "--strict", "--quiet", *values) == ""
 
 
 @pytest.fixture
 def operator_kinds(create: Callable[..., list[Object]], plane: ControlPlane) -> None:
-    """The kinds of the Prometheus operator, as far as the API server has to know them."""
+    """Minimal CRDs of the Prometheus operator."""
     for kind in ("ServiceMonitor", "PrometheusRule"):
         name = f"{kind.lower()}s"
         wanted = f"crd/{name}.monitoring.coreos.com"
-        # Those of the test before are deleted, and may still be on their way out.
+        # Those of the previous test may still be terminating.
         plane.kubectl("wait", "--for=delete", wanted, "--timeout=30s")
         anything = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
         version = {
@@ -290,32 +293,32 @@ def operator_kinds(create: Callable[..., list[Object]], plane: ControlPlane) -> 
 
 
 @pytest.mark.usefixtures("operator_kinds")
-def test_what_the_chart_makes_is_accepted_by_strict_validation(
+def test_rendered_objects_pass_strict_validation(
     values: list[str], plane: ControlPlane, namespace: str
 ) -> None:
     made = template({}, *values, namespace=namespace)
-    said = plane.kubectl("apply", "--dry-run=server", "--validate=strict", "-f", "-", stdin=made)
+    output = plane.kubectl("apply", "--dry-run=server", "--validate=strict", "-f", "-", stdin=made)
 
-    assert len(said.splitlines()) == len(objects_of(made))
+    assert len(output.splitlines()) == len(objects_of(made))
 
 
-def test_the_chart_puts_all_into_the_namespace_of_the_release(values: list[str]) -> None:
+def test_objects_are_in_the_namespace_of_the_release(values: list[str]) -> None:
     made = objects_of(template({}, *values, namespace="elsewhere"))
 
     assert HOME not in yaml.safe_dump_all(made)
     places = {thing["metadata"].get("namespace") for thing in made}
-    # Who asks for the second scheduler's metrics is looked up where that is kept.
+    # The RoleBinding for delegated authentication is in kube-system.
     assert places <= {None, "elsewhere", "kube-system"}
 
 
-#: What is off, because a cluster may lack its kinds.
+#: Off by default, since a cluster may lack the CRDs.
 MONITORING = (
     "monitoring.serviceMonitor.enabled",
     "monitoring.alerts.enabled",
     "monitoring.dashboard.enabled",
 )
 
-#: Values of the other deployment.
+#: Values that apply only to the other deployment.
 IGNORED_FIELD = {
     "second-scheduler": {"tls.secretName", "networkPolicy.hookClients"},
     "default-scheduler": {
@@ -330,18 +333,18 @@ IGNORED_FIELD = {
 
 
 @pytest.mark.parametrize("deployment", DEPLOYMENTS)
-def test_every_value_but_those_of_the_other_deployment_changes_something(deployment: str) -> None:
+def test_every_value_of_the_deployment_has_an_effect(deployment: str) -> None:
     changed = yaml.safe_load((CHANGED / f"{deployment}.yaml").read_text())
-    # Enough of them for any budget, and with what is not made otherwise.
+    # Enough replicas for any budget, and with the optional objects.
     usual = {"deployment": deployment, "replicas": 5, **dict.fromkeys(MONITORING, True)}
-    usual["tls.operationsSecretName"] = "some-other"  # else nobody's token may be asked for
+    usual["tls.operationsSecretName"] = "some-other"  # operationsAuth needs it
     made = template(usual)
 
     def alone(path: str) -> object:
         value = changed
         for name in path.split("."):
             value = value[name]
-        # It is as by default in those files, because without it the rest has no effect.
+        # It is true in those files too, since the other values have no effect without it.
         return False if path.endswith(".enabled") else value
 
     paths = [each.path for each in explained() if not each.is_section and each.path != "deployment"]
@@ -357,14 +360,14 @@ def test_every_value_but_those_of_the_other_deployment_changes_something(deploym
         ("networkPolicy.enabled", "NetworkPolicy"),
     ],
 )
-def test_a_switch_leaves_out_one_kind_of_object_and_nothing_else(switch: str, kind: str) -> None:
+def test_switch_removes_one_kind_of_object(switch: str, kind: str) -> None:
     usual = objects_of(template())
 
     assert kind in [thing["kind"] for thing in usual]
     assert objects_of(template({switch: False})) == [t for t in usual if t["kind"] != kind]
 
 
-def test_in_kube_system_there_is_no_quota_that_would_keep_the_clusters_own_pods_out() -> None:
+def test_there_is_no_quota_in_kube_system() -> None:
     usual, there = objects_of(template()), objects_of(template(namespace="kube-system"))
 
     assert len(there) == len(usual) - 1
@@ -372,7 +375,7 @@ def test_in_kube_system_there_is_no_quota_that_would_keep_the_clusters_own_pods_
 
 
 @pytest.mark.parametrize("deployment", DEPLOYMENTS)
-def test_a_recording_has_a_volume_that_holds_it(deployment: str) -> None:
+def test_recording_has_a_large_enough_volume(deployment: str) -> None:
     record = {"settings.record": "/data/recording", "settings.record-mib": 100}
     made = objects_of(template({"deployment": deployment, **record}))
     (pod,) = [t["spec"]["template"]["spec"] for t in made if t["kind"] == "Deployment"]
@@ -385,12 +388,12 @@ def test_a_recording_has_a_volume_that_holds_it(deployment: str) -> None:
 
 
 @pytest.mark.parametrize("deployment", DEPLOYMENTS)
-def test_its_monitoring_is_that_of_the_component(deployment: str, tmp_path: Path) -> None:
+def test_monitoring_objects_are_those_of_the_component(deployment: str, tmp_path: Path) -> None:
     overlay = {
         "resources": [str(MANIFESTS / "overlays" / deployment)],
         "components": [str(MANIFESTS / "monitoring")],
     }
-    # kustomize takes relative paths alone.
+    # kustomize accepts only relative paths.
     overlay = {
         key: [os.path.relpath(path, tmp_path) for path in paths] for key, paths in overlay.items()
     }
@@ -402,7 +405,7 @@ def test_its_monitoring_is_that_of_the_component(deployment: str, tmp_path: Path
     assert compared(objects_of(template(switched))) == compared(objects_of(made.stdout))
 
 
-def test_monitoring_by_tls_believes_the_authority_of_the_operations_port() -> None:
+def test_service_monitor_trusts_the_ca_of_the_operations_port() -> None:
     switched = {"monitoring.serviceMonitor.enabled": True, "tls.operationsSecretName": "ops"}
     made = objects_of(template(switched, namespace="elsewhere"))
     (monitor,) = [thing for thing in made if thing["kind"] == "ServiceMonitor"]
@@ -415,13 +418,13 @@ def test_monitoring_by_tls_believes_the_authority_of_the_operations_port() -> No
     }
 
 
-def test_one_replica_has_no_budget_that_would_keep_its_node_from_being_drained() -> None:
+def test_single_replica_has_no_disruption_budget() -> None:
     made = objects_of(template({"replicas": 1}))
 
     assert "PodDisruptionBudget" not in [thing["kind"] for thing in made]
 
 
-def test_the_extender_reads_from_its_arguments_what_the_values_say(values: list[str]) -> None:
+def test_arguments_of_the_extender_follow_the_values(values: list[str]) -> None:
     made = objects_of(template({}, *values))
     given = computed(values)
     arguments = containers(made)[0]["args"]
@@ -436,7 +439,7 @@ def test_the_extender_reads_from_its_arguments_what_the_values_say(values: list[
     assert ("default-scheduler" in settings.scheduler_name) == own
     assert settings.exempt_namespace == tuple(given["exemptNamespaces"])
     assert bool(settings.config) == bool(given["policy"])
-    # All else is as it is without the chart.
+    # All other settings have their defaults.
     of_values = {name.replace("-", "_") for name in given["settings"]}
     for each in fields(Settings):
         if each.name not in of_values | OF_THE_CHART:
@@ -448,7 +451,7 @@ def settings_of(arguments: list[str]) -> Settings:
 
 
 def computed(flags: list[str]) -> Values:
-    """The values that Helm has from *flags*, as far as they are lists or single."""
+    """Return the values that Helm computes from *flags*, without merging maps."""
     (given,) = (flag.removeprefix("--") for flag in flags)
     kind, _, what = given.partition("=")
     name, _, value = what.partition("=")
@@ -462,7 +465,7 @@ def containers(made: list[Object]) -> list[Object]:
     return found
 
 
-#: Values, and what has to be said to our command to get the same.
+#: Values, and the equivalent flags of `scheduler-config`.
 CONFIGURATIONS: dict[str, tuple[Values, list[str]]] = {
     "none": ({}, []),
     "one name": ({"schedulerNames": ["batch"]}, ["--scheduler-name=batch"]),
@@ -482,12 +485,12 @@ CONFIGURATIONS: dict[str, tuple[Values, list[str]]] = {
 
 @pytest.mark.parametrize("configuration", CONFIGURATIONS)
 @pytest.mark.parametrize("namespace_of_release", [HOME, "batch"])
-def test_the_scheduler_configuration_is_what_our_command_prints_for_the_same_values(
+def test_scheduler_configuration_is_what_the_command_prints(
     configuration: str, namespace_of_release: str
 ) -> None:
-    given, said = CONFIGURATIONS[configuration]
-    said = ["--leader-elect", f"--lease-namespace={namespace_of_release}", *said]
-    printed = CliRunner().invoke(main, ["scheduler-config", *said])
+    given, flags = CONFIGURATIONS[configuration]
+    flags = ["--leader-elect", f"--lease-namespace={namespace_of_release}", *flags]
+    printed = CliRunner().invoke(main, ["scheduler-config", *flags])
 
     assert printed.exit_code == 0, printed.output
     assert scheduler_config(template(given, namespace=namespace_of_release)) == printed.output
@@ -500,7 +503,7 @@ def scheduler_config(made: str) -> str:
 
 
 @pytest.mark.parametrize("name", ["true", "null", "12", "1e3"])
-def test_a_scheduler_name_that_yaml_could_misread_stays_a_name(name: str) -> None:
+def test_scheduler_name_that_looks_like_a_yaml_value_is_quoted(name: str) -> None:
     made = template({"schedulerNames": [name]})
     config = yaml.safe_load(scheduler_config(made))
 
@@ -510,7 +513,7 @@ def test_a_scheduler_name_that_yaml_could_misread_stays_a_name(name: str) -> Non
 
 
 @pytest.mark.parametrize("values", [{}, {"schedulerNames": ["batch", "volcano"]}], ids=str)
-def test_scheduler_extender_and_role_speak_of_one_lease(values: Values) -> None:
+def test_scheduler_extender_and_role_name_the_same_lease(values: Values) -> None:
     made = template(values, namespace="batch")
     election = yaml.safe_load(scheduler_config(made))["leaderElection"]
     settings = settings_of(containers(objects_of(made))[0]["args"][1:])
@@ -522,12 +525,12 @@ def test_scheduler_extender_and_role_speak_of_one_lease(values: Values) -> None:
 
 
 def lease_names(made: list[Object]) -> set[str]:
-    """The leases that a Role names."""
+    """Return the leases that Roles name."""
     rules = [rule for thing in made if thing["kind"] == "Role" for rule in thing["rules"]]
     return {name for rule in rules for name in rule.get("resourceNames", [])}
 
 
-def test_a_changed_configuration_replaces_the_pods() -> None:
+def test_changed_configuration_replaces_the_pods() -> None:
     def annotations(values: Values) -> object:
         (deployment,) = [t for t in objects_of(template(values)) if t["kind"] == "Deployment"]
         return deployment["spec"]["template"]["metadata"]["annotations"]
@@ -536,7 +539,7 @@ def test_a_changed_configuration_replaces_the_pods() -> None:
     assert annotations({}) != annotations({"settings": {"prefer": "pack"}})
 
 
-# What it refuses.
+# Refused values
 
 
 @pytest.mark.parametrize(
@@ -589,50 +592,50 @@ def test_a_changed_configuration_replaces_the_pods() -> None:
     ],
     ids=str,
 )
-def test_a_bad_value_is_refused_with_a_sentence(values: Values, why: str) -> None:
+def test_invalid_value_is_refused_with_a_message(values: Values, why: str) -> None:
     with pytest.raises(HelmRefused) as refusal:
         template(values)
 
     assert why in str(refusal.value)
 
 
-def test_pods_of_an_exempt_namespace_need_no_system_class_behind_the_clusters_scheduler() -> None:
+def test_exempt_namespace_needs_no_system_priority_class() -> None:
     values: Values = {"deployment": "default-scheduler", "priorityClassName": ""}
 
     assert template(values, namespace="kube-system")
     assert template({**values, "exemptNamespaces": [HOME]})
 
 
-def test_a_bad_value_is_refused_as_the_page_shows() -> None:
+def test_invalid_value_is_refused_as_documented() -> None:
     page = (CHART.parents[1] / "docs" / "helm.md").read_text()
     (shown,) = [block for block in page.split("```") if "\nError:" in block]
-    command, *said = shown.removeprefix("console\n$ helm ").strip().splitlines()
+    command, *message = shown.removeprefix("console\n$ helm ").strip().splitlines()
     with pytest.raises(HelmRefused) as refusal:
         helm(*command.replace("manifests/chart", str(CHART)).split())
 
-    assert str(refusal.value).strip().splitlines() == said
+    assert str(refusal.value).strip().splitlines() == message
 
 
-# What it says.
+# Notes
 
 
 def notes(*flags: str, namespace: str = HOME) -> str:
     shown = helm("install", "x", CHART, "--dry-run=client", "-ojson", f"-n{namespace}", *flags)
-    said: str = json.loads(shown)["info"]["notes"]
-    return said
+    text: str = json.loads(shown)["info"]["notes"]
+    return text
 
 
-def commands(said: str) -> list[list[str]]:
-    return [shlex.split(line) for line in said.splitlines() if line.startswith("  ")]
+def commands(text: str) -> list[list[str]]:
+    return [shlex.split(line) for line in text.splitlines() if line.startswith("  ")]
 
 
-def test_the_notes_of_the_second_scheduler_name_what_it_made(values: list[str]) -> None:
+def test_notes_of_the_second_scheduler_name_the_objects(values: list[str]) -> None:
     made = {(t["kind"], t["metadata"]["name"]) for t in objects_of(template({}, *values))}
-    said = commands(notes(*values))
+    shown = commands(notes(*values))
 
-    (rollout,) = [words for words in said if words[:2] == ["kubectl", "rollout"]]
+    (rollout,) = [words for words in shown if words[:2] == ["kubectl", "rollout"]]
     assert ("Deployment", rollout[-1]) in made
-    for words in said:
+    for words in shown:
         if words[0] == "kubectl" and "--namespace" in words:
             assert words[words.index("--namespace") + 1] == HOME
 
@@ -642,18 +645,18 @@ def test_the_notes_of_the_second_scheduler_name_what_it_made(values: list[str]) 
     [["--set=deployment=default-scheduler"], [f"--values={CHANGED / 'default-scheduler'}.yaml"]],
     ids=["usual", "changed"],
 )
-def test_the_notes_of_the_default_scheduler_give_a_configuration_that_fits(
+def test_notes_of_the_default_scheduler_print_a_matching_configuration(
     flags: list[str],
 ) -> None:
     made = objects_of(template({}, *flags, namespace="batch"))
     settings = settings_of(containers(made)[0]["args"][1:])
-    said = notes(*flags, namespace="batch")
-    asked_for = (
+    text = notes(*flags, namespace="batch")
+    lookup = (
         "$(kubectl get service --namespace batch gang-extender --output jsonpath={.spec.clusterIP})"
     )
     (words,) = [
         words
-        for words in commands(said.replace(asked_for, "10.0.0.77"))
+        for words in commands(text.replace(lookup, "10.0.0.77"))
         if words[:2] == ["gang-extender", "scheduler-config"]
     ]
     printed = CliRunner().invoke(main, words[1:])

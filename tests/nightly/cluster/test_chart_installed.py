@@ -1,4 +1,4 @@
-"""The commands of docs/helm.md, typed into an empty cluster: what they made is what runs here."""
+"""The commands of docs/helm.md in an empty cluster, with running pods."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.cluster.users import EXTENDER_NAMESPACE
 from tests.cluster.waiting import wait_for
 
 from .installation import Installation, empty_cluster
-from .typed import commands
+from .shell import commands
 
 PAGE = REPOSITORY / "docs" / "helm.md"
 CRDS = "customresourcedefinitions.apiextensions.k8s.io/v1"
@@ -42,12 +42,12 @@ def cluster(
 
 @pytest.fixture
 def scheduled(cluster: Installation) -> Iterator[Installation]:
-    """The same with its own kube-scheduler, which nobody touches."""
+    """The cluster with its own kube-scheduler."""
     with cluster.plane.scheduler():
         yield cluster
 
 
-def test_the_commands_of_the_page_install_it_change_it_and_take_it_away(
+def test_documented_commands_install_upgrade_and_uninstall(
     scheduled: Installation,
 ) -> None:
     cluster = scheduled
@@ -55,10 +55,10 @@ def test_the_commands_of_the_page_install_it_change_it_and_take_it_away(
     assert "kubectl rollout status --namespace gang-system" in cluster.shell.type(install)
     assert "successfully rolled out" in cluster.shell.type(wait)
     cluster.shell.type(gang)
-    the_example_gang_starts(cluster)
+    wait_for_example_gang(cluster)
     before = {pod.name for pod in cluster.pods()}
 
-    # Nothing of ours is in the way of that.
+    # The policies allow that.
     assert "labeled" in cluster.shell.type(label)
     upgrade, crds = commands(PAGE, "## Upgrade")
     cluster.shell.type(f"{upgrade} --set settings.prefer=pack")
@@ -75,7 +75,7 @@ def test_the_commands_of_the_page_install_it_change_it_and_take_it_away(
     (uninstall,) = commands(PAGE, "## Uninstall")
     cluster.shell.type(uninstall)
     api = cluster.plane.api
-    wait_for(lambda: not api.list("pods", EXTENDER_NAMESPACE), 120, "our pods are gone")
+    wait_for(lambda: not api.list("pods", EXTENDER_NAMESPACE), 120, "the extender's pods are gone")
     assert api.list(DEPLOYMENTS, EXTENDER_NAMESPACE) == []
     for kind in ("clusterroles", "clusterrolebindings"):
         names = [each["metadata"]["name"] for each in api.list(f"{kind}.{RBAC}")]
@@ -84,24 +84,24 @@ def test_the_commands_of_the_page_install_it_change_it_and_take_it_away(
     assert api.get(objects.POD_GROUPS, "train", "default")
 
 
-def test_what_helm_templates_can_be_applied_and_starts_a_gang(scheduled: Installation) -> None:
+def test_output_of_helm_template_can_be_applied(scheduled: Installation) -> None:
     cluster = scheduled
     (apply,) = commands(PAGE, "## Without a release")
     cluster.shell.type(apply)
     cluster.shell.type("kubectl apply -f manifests/examples/gang.yaml")
 
-    the_example_gang_starts(cluster)
+    wait_for_example_gang(cluster)
     assert len(cluster.pods()) == 2
     assert cluster.refused() == []
 
 
-def test_behind_the_clusters_own_scheduler_gangs_start_with_the_configuration_of_the_notes(
+def test_configuration_of_the_notes_works_for_the_default_scheduler(
     cluster: Installation,
 ) -> None:
     install, certificates, wait = commands(PAGE, "## Behind your scheduler")
     notes = cluster.shell.type(install)
     cluster.shell.type(certificates)
-    # Its pods are the last that a scheduler places without asking them.
+    # A kube-scheduler without the extender schedules its pods.
     with cluster.plane.scheduler():
         assert "successfully rolled out" in cluster.shell.type(wait)
 
@@ -115,7 +115,7 @@ def test_behind_the_clusters_own_scheduler_gangs_start_with_the_configuration_of
 
 
 def configuration_of(notes: str, cluster: Installation, address: ClusterIp) -> str:
-    """What the command of the notes prints, with files, a login and an address of this machine."""
+    """Return what the command of the notes prints, with local files and addresses."""
     (command,) = re.findall(r"^  (gang-extender scheduler-config .*)$", notes, re.MULTILINE)
     login = cluster.plane.kubeconfig("scheduler")
     printed = cluster.shell.type(f"{command} --kubeconfig {login}")
@@ -124,7 +124,7 @@ def configuration_of(notes: str, cluster: Installation, address: ClusterIp) -> s
     return here.replace(address.applied, address.here)
 
 
-def the_example_gang_starts(cluster: Installation) -> None:
+def wait_for_example_gang(cluster: Installation) -> None:
     job = "batch.kubernetes.io/job-name=train"
 
     def nodes() -> list[str | None]:

@@ -1,8 +1,7 @@
-"""The dashboard of an extender on the real control plane, in a real Chromium.
+"""The dashboard of an extender on the real control plane, in Chromium.
 
-How it is drawn is tried at length over plans that tests write (`tests/nightly/browser`); here the
-same is
-asked of pages about gangs that a real kube-scheduler starts.
+`tests/nightly/browser` tests the pages in detail with made-up plans; here a real kube-scheduler
+starts the gangs.
 """
 
 from __future__ import annotations
@@ -24,13 +23,13 @@ from tests.nightly.browser.windows import (
     NARROW,
     Open,
     brightness,
+    expect_live,
     gang_names,
-    is_drawn_and_live,
-    is_the_same,
-    overhang,
-    serious_faults,
+    is_same_page,
+    mark_page,
+    overflow,
+    serious_violations,
     started,
-    stays,
     windows,
 )
 
@@ -39,7 +38,7 @@ Create = Callable[..., list[Object]]
 SECTIONS = ["/", "/gangs", "/nodes", "/holds", "/evictions", "/whatif", "/policy", "/health"]
 SCRIPT = "<script>alert(1)</script>"
 IMAGE = '<img src=x onerror="alert(2)">'
-#: Turns what is written behind it round, for whoever reads.
+#: Reverses the direction of the following text.
 BIDI = "\u202e"
 LONG = "x" * 60_000
 
@@ -52,7 +51,7 @@ def browser() -> Iterator[Browser]:
 
 @pytest.fixture(scope="module")
 def pair(plane: ControlPlane) -> Iterator[GangScheduler]:
-    """An extender of these tests' own, to be killed, and the kube-scheduler that asks it."""
+    """An extender that may be killed, and its kube-scheduler."""
     with plane.extender(*OURS) as extender:
         config = plane.scheduler_config(extender, f"--scheduler-name={SCHEDULER}")
         with plane.scheduler(config) as scheduler:
@@ -60,14 +59,14 @@ def pair(plane: ControlPlane) -> Iterator[GangScheduler]:
 
 
 @pytest.fixture
-def look(browser: Browser, pair: GangScheduler) -> Iterator[Open]:
-    with windows(browser, pair.extender.ops_url) as look:
-        yield look
+def open_page(browser: Browser, pair: GangScheduler) -> Iterator[Open]:
+    with windows(browser, pair.extender.ops_url) as open_page:
+        yield open_page
 
 
 @pytest.fixture
 def submit(api: Api, pair: GangScheduler, namespace: str) -> Callable[..., None]:
-    """Create a gang of our own kube-scheduler in the namespace of the test."""
+    """Create a gang for that kube-scheduler in the namespace of the test."""
 
     def submit(name: str, count: int, pool: Pool, **rest: Any) -> None:
         gang(api, name, namespace, count, pool, scheduler=SCHEDULER, **rest)
@@ -86,27 +85,27 @@ def members_of(page: Page) -> Locator:
     return page.locator("section", has=page.get_by_role("heading", name="Members", exact=True))
 
 
-def wait_until_it_is(pair: GangScheduler, namespace: str, name: str, reason: str) -> None:
-    def said() -> str:
+def wait_until_reason_is(pair: GangScheduler, namespace: str, name: str, reason: str) -> None:
+    def current() -> str:
         return str(reported.explanation(pair.extender, namespace, name)["reason"])
 
-    wait_for(lambda: said() == reason, 60, f"{name} is {reason}", every_s=0.1, seeing=said)
+    wait_for(lambda: current() == reason, 60, f"{name} is {reason}", every_s=0.1, seeing=current)
 
 
 @pytest.fixture
 def filled(pair: GangScheduler, namespace: str, nodes: Nodes, submit: Submit) -> Pool:
-    """Gang `night` runs on all of two nodes, and `train` waits for them."""
+    """Two nodes: gang `night` uses all of both, and `train` waits for them."""
     pool = nodes(2, cpu="2")
     submit("night", 4, pool)
-    wait_until_it_is(pair, namespace, "night", "Running")
+    wait_until_reason_is(pair, namespace, "night", "Running")
     submit("train", 3, pool)
-    wait_until_it_is(pair, namespace, "train", "InsufficientCapacity")
+    wait_until_reason_is(pair, namespace, "train", "InsufficientCapacity")
     return pool
 
 
-def test_every_page_tells_of_the_cluster(look: Open, filled: Pool, namespace: str) -> None:
-    page = look("/")
-    is_drawn_and_live(page)
+def test_pages_show_the_cluster(open_page: Open, filled: Pool, namespace: str) -> None:
+    page = open_page("/")
+    expect_live(page)
     expect(page.locator("main")).to_contain_text("default")
     expect(page.locator("section", has_text="Waiting longest")).to_contain_text("train")
 
@@ -120,9 +119,9 @@ def test_every_page_tells_of_the_cluster(look: Open, filled: Pool, namespace: st
         "Health": SCHEDULER,
     }.items():
         page.get_by_role("navigation", name="Pages").get_by_role("link", name=section).click()
-        is_drawn_and_live(page)
+        expect_live(page)
         expect(page.locator("main")).to_contain_text(words)
-    # Asked of by the kube-scheduler that is there, over the watches that are there.
+    # The calls of kube-scheduler, and the watches.
     expect(page.locator("section", has_text="Hooks")).to_contain_text("filter")
     expect(page.locator("section", has_text="Watches")).to_contain_text("pods")
     expect(page.locator(".page-head")).to_contain_text("ready")
@@ -131,35 +130,35 @@ def test_every_page_tells_of_the_cluster(look: Open, filled: Pool, namespace: st
 @pytest.mark.parametrize(
     ("scheme", "width"), [("light", 1280), ("dark", NARROW["width"])], ids=["light", "dark-narrow"]
 )
-def test_axe_finds_no_serious_fault_and_nothing_hangs_over(
-    look: Open, filled: Pool, namespace: str, scheme: str, width: int
+def test_pages_fit_the_window_and_have_no_serious_accessibility_violation(
+    open_page: Open, filled: Pool, namespace: str, scheme: str, width: int
 ) -> None:
     window = {"viewport": {"width": width, "height": 800}, "color_scheme": scheme}
-    page = look("/", quiet=False, bypass_csp=True, **window)
+    page = open_page("/", quiet=False, bypass_csp=True, **window)
     url = page.url.removesuffix("/")
     for path in (*SECTIONS, f"/gangs/{namespace}/train", f"/gangs/{namespace}/night"):
         page.goto(url + path)
 
-        is_drawn_and_live(page)
-        assert serious_faults(page) == [], path
-        assert overhang(page) <= 0, path
+        expect_live(page)
+        assert serious_violations(page) == [], path
+        assert overflow(page) <= 0, path
         assert (brightness(page) < 150) == (scheme == "dark")
 
 
-def test_a_gang_that_is_created_appears_waits_and_starts_without_a_reload(
-    look: Open, api: Api, nodes: Nodes, submit: Submit, namespace: str
+def test_new_gang_appears_waits_and_starts_without_a_reload(
+    open_page: Open, api: Api, nodes: Nodes, submit: Submit, namespace: str
 ) -> None:
     pool = nodes(2, cpu="2")
-    page = look(f"/gangs?namespace={namespace}")
-    stays(page)
+    page = open_page(f"/gangs?namespace={namespace}")
+    mark_page(page)
     expect(page.locator("main")).to_contain_text(re.compile("matches|no gangs yet"))
     submit("night", 4, pool, labels={"app": "night"})
     expect(row(page, "night")).to_contain_text("running")
     submit("train", 3, pool)
     expect(row(page, "train")).to_contain_text("InsufficientCapacity needs 3 x 1 cpu")
     expect(row(page, "train")).to_contain_text("waiting")
-    story = look(f"/gangs/{namespace}/train")
-    stays(story)
+    story = open_page(f"/gangs/{namespace}/train")
+    mark_page(story)
     expect(story.locator(".said")).to_contain_text("InsufficientCapacity")
     expect(story.locator(".page-head .chip")).to_have_text("waiting")
 
@@ -171,24 +170,24 @@ def test_a_gang_that_is_created_appears_waits_and_starts_without_a_reload(
     expect(steps.first).to_have_text("Created")
     expect(steps.last).to_have_text("Running")
     assert "InsufficientCapacity" in steps.all_inner_texts()
-    # kube-scheduler chose among the nodes of the test, and the page says which.
+    # The page shows the nodes that kube-scheduler chose.
     members = members_of(story).locator("tbody tr")
     expect(members).to_have_count(3)
-    for pod in api.list("pods", namespace):  # those of the other gang are gone
+    for pod in api.list("pods", namespace):  # those of the other gang are deleted
         where = members.filter(has_text=pod["metadata"]["name"])
         expect(where).to_contain_text(objects.node_of(pod) or "a node")
-    assert is_the_same(page)
-    assert is_the_same(story)
+    assert is_same_page(page)
+    assert is_same_page(story)
 
 
-def test_filters_live_in_the_address_and_the_keyboard_finds_its_way(
-    look: Open, filled: Pool, namespace: str
+def test_filters_are_in_the_address_and_the_keyboard_works(
+    open_page: Open, filled: Pool, namespace: str
 ) -> None:
-    page = look("/gangs")
-    stays(page)
+    page = open_page("/gangs")
+    mark_page(page)
     page.get_by_role("searchbox").fill(f"{namespace}/nig")
     expect(page.locator(".gangs tbody tr")).to_have_count(1)
-    assert is_the_same(page)
+    assert is_same_page(page)
     page.reload()
     assert gang_names(page) == [f"{namespace}/night"]
 
@@ -205,19 +204,19 @@ def test_filters_live_in_the_address_and_the_keyboard_finds_its_way(
     expect(page.locator("h1")).to_contain_text("train")
 
 
-def test_the_room_of_nodes_is_what_pods_leave_of_it(look: Open, filled: Pool) -> None:
-    page = look(f"/nodes?find={filled.names[0].rpartition('-')[0]}")
+def test_free_capacity_of_nodes_is_shown(open_page: Open, filled: Pool) -> None:
+    page = open_page(f"/nodes?find={filled.names[0].rpartition('-')[0]}")
     expect(page.locator(".map li")).to_have_count(2)
     for name in filled.names:
         expect(page.locator(".map li", has_text=name)).to_contain_text("0 free of 2")
 
 
-def test_binds_that_are_held_are_shown_until_the_rest_has_come(
-    look: Open, api: Api, pair: GangScheduler, namespace: str, nodes: Nodes
+def test_waiting_binds_are_shown_until_the_gang_is_complete(
+    open_page: Open, api: Api, pair: GangScheduler, namespace: str, nodes: Nodes
 ) -> None:
     stage = TrainGang(api, pair, namespace, nodes(1))
-    page = look("/holds")
-    stays(page)
+    page = open_page("/holds")
+    mark_page(page)
     stage.create_waiting(2, minimum=3)
 
     expect(row(page, "train")).to_contain_text("2 waiting")
@@ -227,8 +226,8 @@ def test_binds_that_are_held_are_shown_until_the_rest_has_come(
     expect(page.locator(".page-head .chip")).to_have_text("running")
 
 
-def test_who_was_asked_to_leave_is_shown_with_whom_for(
-    look: Open,
+def test_evictions_are_shown_with_their_preemptor(
+    open_page: Open,
     api: Api,
     pair: GangScheduler,
     nodes: Nodes,
@@ -240,9 +239,9 @@ def test_who_was_asked_to_leave_is_shown_with_whom_for(
     create(objects.queue(queue), objects.priority_class(urgent, 1000))
     reported.wait_until_queue_is_known(pair.extender, queue)
     submit("old", 2, pool, queue=queue)
-    wait_until_it_is(pair, namespace, "old", "Running")
-    page = look("/evictions")
-    stays(page)
+    wait_until_reason_is(pair, namespace, "old", "Running")
+    page = open_page("/evictions")
+    mark_page(page)
     api.create(objects.pod_group("vip", namespace, 2, queue=queue, priorityClassName=urgent))
     facts = {"scheduler": SCHEDULER, "node_selector": pool.selector, "priority": urgent}
     api.create(*objects.pods(2, "vip", namespace, gang="vip", **facts))
@@ -251,20 +250,20 @@ def test_who_was_asked_to_leave_is_shown_with_whom_for(
         gone = page.locator("tbody tr", has_text=f"{namespace}/{pod}")
         expect(gone).to_contain_text(f"{namespace}/vip")
         expect(gone).to_contain_text("preempt")
-    assert is_the_same(page)
+    assert is_same_page(page)
 
 
-def test_what_would_be_is_what_then_is(
-    look: Open, pair: GangScheduler, filled: Pool, nodes: Nodes, submit: Submit, namespace: str
+def test_what_if_answer_matches_what_happens(
+    open_page: Open, pair: GangScheduler, filled: Pool, nodes: Nodes, submit: Submit, namespace: str
 ) -> None:
-    page = look("/whatif")
+    page = open_page("/whatif")
     page.get_by_label("name", exact=True).fill("soon")
     page.get_by_label("namespace").fill(namespace)
     page.get_by_label("members").fill("2")
     page.get_by_label("cpu of each").fill("1")
     pool = nodes(1, cpu="2")
-    # An answer is good for a while: only who is known by then is counted.
-    expect(look(f"/nodes?find={pool.names[0]}").locator(".map li")).to_have_count(1)
+    # Answers are cached, so the new node must be known first.
+    expect(open_page(f"/nodes?find={pool.names[0]}").locator(".map li")).to_have_count(1)
     page.get_by_role("button").click()
     expect(page.locator(".asked .chip")).to_have_text("would start now")
     expect(page.locator(".asked")).to_contain_text(re.compile("on .*-2 x2"))
@@ -273,16 +272,16 @@ def test_what_would_be_is_what_then_is(
     page.get_by_role("button").click()
     expect(page.locator(".asked .chip")).to_have_text("would wait")
     submit("soon", 2, pool)
-    wait_until_it_is(pair, namespace, "soon", "Running")
+    wait_until_reason_is(pair, namespace, "soon", "Running")
 
 
-def test_an_extender_that_is_killed_and_begins_anew_is_noticed_and_the_page_goes_on(
-    look: Open, pair: GangScheduler, filled: Pool, nodes: Nodes, submit: Submit, namespace: str
+def test_page_recovers_after_the_extender_was_killed(
+    open_page: Open, pair: GangScheduler, filled: Pool, nodes: Nodes, submit: Submit, namespace: str
 ) -> None:
-    # Browsers themselves say on the console that nobody answers.
-    page = look(f"/gangs?namespace={namespace}", quiet=False)
-    is_drawn_and_live(page)
-    stays(page)
+    # Browsers log failed requests themselves.
+    page = open_page(f"/gangs?namespace={namespace}", quiet=False)
+    expect_live(page)
+    mark_page(page)
 
     pair.extender.kill()
     try:
@@ -293,28 +292,28 @@ def test_an_extender_that_is_killed_and_begins_anew_is_noticed_and_the_page_goes
     expect(page.locator("#state")).to_have_attribute("data-is", "live")
     expect(page.locator("#stale")).to_be_hidden()
 
-    # Room for `train`, too, which was first.
+    # Enough capacity for `train` too, which is older.
     submit("after", 2, nodes(1, cpu="8"))
     expect(row(page, "after")).to_contain_text("running")
-    assert is_the_same(page)
+    assert is_same_page(page)
 
 
-def test_whatever_the_api_server_admits_is_text(
-    look: Open, api: Api, nodes: Nodes, submit: Submit, namespace: str
+def test_hostile_names_and_annotations_are_escaped(
+    open_page: Open, api: Api, nodes: Nodes, submit: Submit, namespace: str
 ) -> None:
     pool = nodes(1)
-    # A queue that is a script, an annotation of 60 kB that names the role, one that is no number.
+    # A script as queue name, a role of 60 kB, and an invalid duration.
     marks = {
         "volcano.sh/task-spec": f"{IMAGE}{BIDI}{LONG}",
         "gang-extender.io/duration": f"{SCRIPT}{BIDI}{LONG}",
     }
     submit("train", 2, pool, queue=f"{SCRIPT}{BIDI}", annotations=marks)
-    # A gang that is named so, by a pod alone.
+    # A gang with such a name, by a pod's annotation.
     named = {"gang-extender.io/gang": f"{SCRIPT}{BIDI}txt.exe"}
     facts = {"scheduler": SCHEDULER, "node_selector": pool.selector}
     api.create(objects.pod("named", namespace, annotations=named, **facts))
 
-    page = look(f"/gangs?namespace={namespace}")
+    page = open_page(f"/gangs?namespace={namespace}")
     expect(page.locator(".gangs tbody tr")).to_have_count(2)
     expect(page.get_by_role("link", name=SCRIPT).first).to_be_visible()
     is_only_text(page)
@@ -328,7 +327,7 @@ def test_whatever_the_api_server_admits_is_text(
     is_only_text(page)
     for section in ("Overview", "Health"):
         page.get_by_role("navigation", name="Pages").get_by_role("link", name=section).click()
-        is_drawn_and_live(page)
+        expect_live(page)
         is_only_text(page)
 
 

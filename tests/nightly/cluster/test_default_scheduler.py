@@ -1,7 +1,7 @@
-"""The cluster's own kube-scheduler asks us, over mutual TLS, through the Service that was applied.
+"""The cluster's own kube-scheduler calls the extender through the applied Service, by mutual TLS.
 
-Installed word by word as docs/install.md says (`behind.py`). Every pod of this cluster is ours,
-those of our own Deployment among them.
+Installed as in docs/install.md (`default_deployment.py`). The extender schedules every pod of this
+cluster, its own pods among them.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from tests import objects
 from tests.cluster.users import EXTENDER_NAMESPACE
 from tests.cluster.waiting import wait_for
 
-from .behind import DEPLOYMENT, Behind
+from .default_deployment import DEPLOYMENT, DefaultDeployment
 
 NAMES = ("default-scheduler", "gang-scheduler", "volcano", "kube-batch")
 
 
-def test_the_applied_extender_serves_the_names_that_the_scheduler_has(behind: Behind) -> None:
+def test_extender_serves_the_profiles_of_the_scheduler(behind: DefaultDeployment) -> None:
     (container,) = behind.made.plane.api.get(
         "deployments.apps/v1", "gang-extender", EXTENDER_NAMESPACE
     )["spec"]["template"]["spec"]["containers"]
@@ -34,11 +34,11 @@ def test_the_applied_extender_serves_the_names_that_the_scheduler_has(behind: Be
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_gang_of_every_scheduler_name_starts(behind: Behind, name: str) -> None:
+def test_gang_of_every_scheduler_name_starts(behind: DefaultDeployment, name: str) -> None:
     assert behind.made.start_gang(f"for-{name}", name)
 
 
-def test_ordinary_and_critical_pods_start_while_a_gang_waits(behind: Behind) -> None:
+def test_ordinary_and_critical_pods_start_while_a_gang_waits(behind: DefaultDeployment) -> None:
     api, ours = behind.made.plane.api, {"scheduler": "default-scheduler", "cpu": "10m"}
     members = objects.pods(3, "waiting", "default", gang="waiting", **ours)
     api.create(objects.pod_group("waiting", "default", 3), *members[:2])
@@ -57,8 +57,8 @@ def test_ordinary_and_critical_pods_start_while_a_gang_waits(behind: Behind) -> 
     assert behind.made.nodes([each["metadata"]["name"] for each in members])
 
 
-def test_the_service_leads_to_the_leader_alone_and_kube_scheduler_asks_there(
-    behind: Behind,
+def test_service_has_only_the_leader_and_kube_scheduler_calls_it(
+    behind: DefaultDeployment,
 ) -> None:
     leader, standby = behind.made.leader_and_standby()
     wait_for(
@@ -67,26 +67,26 @@ def test_the_service_leads_to_the_leader_alone_and_kube_scheduler_asks_there(
         "the leader is the only endpoint",
         seeing=lambda: behind.address.endpoints,
     )
-    asked = 'gang_extender_hook_seconds_count{verb="bind"}'
-    before, by_standby = behind.metric(leader, asked), behind.metric(standby, asked)
+    binds = 'gang_extender_hook_seconds_count{verb="bind"}'
+    before, by_standby = behind.metric(leader, binds), behind.metric(standby, binds)
     behind.made.start_gang("asks-the-leader", "default-scheduler")
 
-    # A page of metrics may be given again for a moment.
-    wait_for(lambda: behind.metric(leader, asked) >= before + 3, 30, "the leader was asked")
-    assert behind.metric(standby, asked) == by_standby
+    # The page of metrics is cached for a moment.
+    wait_for(lambda: behind.metric(leader, binds) >= before + 3, 30, "the leader was called")
+    assert behind.metric(standby, binds) == by_standby
 
 
-def test_a_standby_changes_nothing_while_a_gang_starts(behind: Behind) -> None:
+def test_standby_writes_nothing_while_a_gang_starts(behind: DefaultDeployment) -> None:
     leader, standby = behind.made.leader_and_standby()
     since = datetime.now(UTC)
     behind.made.start_gang("while-one-stands-by", "default-scheduler")
 
-    assert behind.made.acts_of(leader, since)
-    assert behind.made.asked_by(standby)
-    assert behind.made.acts_of(standby, since) == []
+    assert behind.made.writes_of(leader, since)
+    assert behind.made.requests_of(standby)
+    assert behind.made.writes_of(standby, since) == []
 
 
-def test_kube_scheduler_without_its_certificate_gets_nowhere(behind: Behind) -> None:
+def test_kube_scheduler_without_its_certificate_is_refused(behind: DefaultDeployment) -> None:
     leader, _ = behind.made.leader_and_standby()
     refused = 'gang_extender_tls_refused_total{reason="no_certificate"}'
     nameless = yaml.safe_load(behind.config)
@@ -96,28 +96,30 @@ def test_kube_scheduler_without_its_certificate_gets_nowhere(behind: Behind) -> 
     behind.scheduler.terminate()
     try:
         with behind.made.plane.scheduler(yaml.safe_dump(nameless)):
-            pod = objects.pod("nobodys", "default", cpu="10m", scheduler="default-scheduler")
+            pod = objects.pod("refused-pod", "default", cpu="10m", scheduler="default-scheduler")
             behind.made.plane.api.create(pod)
             wait_for(lambda: behind.metric(leader, refused) >= 1, 60, "it is refused")
-            assert not objects.node_of(behind.made.plane.api.get("pods", "nobodys", "default"))
+            assert not objects.node_of(behind.made.plane.api.get("pods", "refused-pod", "default"))
     finally:
         behind.scheduler.start()
 
-    assert behind.made.nodes(["nobodys"])
+    assert behind.made.nodes(["refused-pod"])
 
 
-def test_the_other_replica_takes_over_when_the_leading_pod_is_deleted(behind: Behind) -> None:
+def test_other_replica_takes_over_when_the_leading_pod_is_deleted(
+    behind: DefaultDeployment,
+) -> None:
     leader, standby = behind.made.leader_and_standby()
     behind.made.end(leader)
     behind.made.start_gang("after-the-leader", "default-scheduler")
 
-    # The pod in its place was scheduled by the scheduler that asks us.
+    # The new pod was scheduled with the extender.
     pods = {pod.name for pod in behind.made.leader_and_standby()}
     assert standby.name in pods
     assert leader.name not in pods
 
 
-def test_replicas_that_crashed_together_come_back_in_place(behind: Behind) -> None:
+def test_replicas_that_crashed_together_restart_in_place(behind: DefaultDeployment) -> None:
     pods = behind.made.pods()
     for pod in pods:
         os.killpg(pod.container("extender").pid, signal.SIGKILL)
@@ -126,7 +128,7 @@ def test_replicas_that_crashed_together_come_back_in_place(behind: Behind) -> No
     assert {pod.name for pod in behind.made.pods()} == {pod.name for pod in pods}
 
 
-def test_a_rolling_update_comes_through_and_gangs_start_after_it(behind: Behind) -> None:
+def test_gangs_start_after_a_rolling_update(behind: DefaultDeployment) -> None:
     before = {pod.name for pod in behind.made.pods()}
     behind.made.shell.type(f"kubectl rollout restart {DEPLOYMENT}")
     behind.made.shell.type(f"kubectl rollout status --timeout=240s {DEPLOYMENT}")
@@ -135,12 +137,12 @@ def test_a_rolling_update_comes_through_and_gangs_start_after_it(behind: Behind)
     assert behind.made.start_gang("after-the-update", "default-scheduler")
 
 
-def test_the_extender_has_every_right_that_it_asks_for(behind: Behind) -> None:
-    behind.made.start_gang("told-of", "default-scheduler")
+def test_no_request_of_the_extender_is_forbidden(behind: DefaultDeployment) -> None:
+    behind.made.start_gang("reported", "default-scheduler")
 
     def phase() -> str:
-        group = behind.made.plane.api.get(objects.POD_GROUPS, "told-of", "default")
+        group = behind.made.plane.api.get(objects.POD_GROUPS, "reported", "default")
         return str(group.get("status", {}).get("phase"))
 
-    wait_for(lambda: phase() == "Running", 60, "the gang is said to run", seeing=phase)
+    wait_for(lambda: phase() == "Running", 60, "the status is Running", seeing=phase)
     assert behind.made.refused() == []

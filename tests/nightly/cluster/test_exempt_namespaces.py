@@ -1,6 +1,6 @@
-"""Namespaces exempted as docs/default-scheduler.md says, behind the cluster's kube-scheduler.
+"""Exempt namespaces as in docs/default-scheduler.md, with the cluster's own kube-scheduler.
 
-What is applied is the kustomization of that page, in place of the overlay that it names.
+The kustomization of that page is applied instead of the overlay.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from tests.cluster.extender_process import REPOSITORY
 from tests.cluster.users import EXTENDER_NAMESPACE
 from tests.cluster.waiting import wait_for
 
-from .behind import DEPLOYMENT, PAGE, Behind, install_commands, installed
+from .default_deployment import DEPLOYMENT, PAGE, DefaultDeployment, install_commands, installed
 from .installation import empty_cluster
-from .typed import commands
+from .shell import commands
 
 SECTION = "## Exempting a namespace"
 EXEMPT = ("monitoring", "ingress")
 LEASES = "leases.coordination.k8s.io/v1"
 OURS = {"scheduler": "default-scheduler", "cpu": "10m"}
-LONG_S = 120
+TIMEOUT_S = 120
 
 
 @pytest.fixture(scope="module")
@@ -34,7 +34,7 @@ def behind(
     control_plane_binaries: None,
     controllers_binary: None,
     tmp_path_factory: pytest.TempPathFactory,
-) -> Iterator[Behind]:
+) -> Iterator[DefaultDeployment]:
     with empty_cluster(tmp_path_factory.mktemp("exempting")) as made:
         folder = made.shell.home / "exempt"
         folder.mkdir()
@@ -49,35 +49,37 @@ def behind(
 
 
 def shown() -> str:
-    """The kustomization of the page."""
+    """Return the kustomization of the page."""
     section = PAGE.read_text().partition(f"\n{SECTION}\n")[2].partition("\n## ")[0]
     (text,) = re.findall(r"^```yaml\n(.*?)^```$", section, re.MULTILINE | re.DOTALL)
     return str(text)
 
 
-def make_namespace(behind: Behind, name: str) -> None:
+def make_namespace(behind: DefaultDeployment, name: str) -> None:
     api = behind.made.plane.api
     api.create(objects.namespace(name))
     wait_for(
-        lambda: api.find("serviceaccounts", "default", name), LONG_S, f"pods may be made in {name}"
+        lambda: api.find("serviceaccounts", "default", name),
+        TIMEOUT_S,
+        f"pods can be created in {name}",
     )
 
 
-def told(behind: Behind, pod: Object) -> str:
-    """What kube-scheduler says of a pod that it could not place."""
+def refusal(behind: DefaultDeployment, pod: Object) -> str:
+    """Return kube-scheduler's message about an unschedulable pod."""
     about = pod["metadata"]
     status = behind.made.plane.api.get("pods", about["name"], about["namespace"])["status"]
     return " ".join(each.get("message", "") for each in status.get("conditions", ()))
 
 
-def is_bound(behind: Behind, pod: Object) -> bool:
+def is_bound(behind: DefaultDeployment, pod: Object) -> bool:
     about = pod["metadata"]
     found = behind.made.plane.api.get("pods", about["name"], about["namespace"])
     return objects.node_of(found) is not None
 
 
-def test_what_is_applied_is_the_overlay_with_the_namespaces_and_nothing_else(
-    behind: Behind,
+def test_kustomization_adds_only_the_exempt_namespaces(
+    behind: DefaultDeployment,
 ) -> None:
     def objects_of(folder: str) -> list[Object]:
         return list(yaml.safe_load_all(behind.made.shell.type(f"kubectl kustomize {folder}")))
@@ -95,17 +97,17 @@ def test_what_is_applied_is_the_overlay_with_the_namespaces_and_nothing_else(
     assert ours == plain
 
 
-def test_pods_of_exempt_namespaces_start_while_gangs_wait_and_gangs_start_beside_them(
-    behind: Behind,
+def test_pods_of_exempt_namespaces_start_while_gangs_wait(
+    behind: DefaultDeployment,
 ) -> None:
     api = behind.made.plane.api
     members = objects.pods(3, "waiting", "default", gang="waiting", **OURS)
     api.create(objects.pod_group("waiting", "default", 3), *members[:2])
     for each in members[:2]:
-        wait_for(lambda it=each: told(behind, it), LONG_S, "a member waits")
+        wait_for(lambda it=each: refusal(behind, it), TIMEOUT_S, "a member waits")
 
     for namespace in EXEMPT:
-        # Of a gang that is not there yet; in these namespaces nothing is one.
+        # It names an incomplete gang; in exempt namespaces there are no gangs.
         api.create(objects.pod_group("part", namespace, 3))
         assert behind.bind(objects.pod("part-0", namespace, gang="part", **OURS))
         assert behind.bind(objects.pod("agent", namespace, **OURS))
@@ -115,14 +117,16 @@ def test_pods_of_exempt_namespaces_start_while_gangs_wait_and_gangs_start_beside
     assert behind.made.nodes([each["metadata"]["name"] for each in members])
 
 
-def test_while_nobody_of_ours_leads_they_are_bound_through_the_service_and_others_wait(
-    behind: Behind,
+def test_without_a_leader_exempt_pods_are_bound_and_others_wait(
+    behind: DefaultDeployment,
 ) -> None:
     api = behind.made.plane.api
     ordinary = objects.pod("leaderless", "default", **OURS)
-    with somebody_else_leading(behind):
+    with lease_held_by_another(behind):
         api.create(ordinary)
-        wait_for(lambda: "standby" in told(behind, ordinary), LONG_S, "others wait for a leader")
+        wait_for(
+            lambda: "standby" in refusal(behind, ordinary), TIMEOUT_S, "others wait for a leader"
+        )
 
         assert behind.bind(objects.pod("leaderless", EXEMPT[0], **OURS))
         assert not is_bound(behind, ordinary)
@@ -131,8 +135,8 @@ def test_while_nobody_of_ours_leads_they_are_bound_through_the_service_and_other
 
 
 @contextmanager
-def somebody_else_leading(behind: Behind) -> Iterator[None]:
-    """Give the lease to one that is not there, so that both of ours stand by."""
+def lease_held_by_another(behind: DefaultDeployment) -> Iterator[None]:
+    """Set another holder of the lease, so that both replicas are standbys."""
     api = behind.made.plane.api
     leader, standby = behind.made.leader_and_standby()
     (lease,) = (
@@ -140,36 +144,40 @@ def somebody_else_leading(behind: Behind) -> Iterator[None]:
         for each in api.list(LEASES, EXTENDER_NAMESPACE)
         if each["spec"].get("holderIdentity")
     )
-    theirs = {"holderIdentity": "somebody", "leaseDurationSeconds": 3600}
-    api.patch(LEASES, lease, {"spec": theirs}, EXTENDER_NAMESPACE)
+    other = {"holderIdentity": "another", "leaseDurationSeconds": 3600}
+    api.patch(LEASES, lease, {"spec": other}, EXTENDER_NAMESPACE)
     try:
         wait_for(
-            lambda: not leader.container("extender").answers("/readyz"), LONG_S, "it leads no more"
+            lambda: not leader.container("extender").answers("/readyz"),
+            TIMEOUT_S,
+            "it leads no more",
         )
         assert not standby.container("extender").answers("/readyz")
         yield
     finally:
-        given_back = {"holderIdentity": "", "leaseDurationSeconds": 1}
-        api.patch(LEASES, lease, {"spec": given_back}, EXTENDER_NAMESPACE)
+        released = {"holderIdentity": "", "leaseDurationSeconds": 1}
+        api.patch(LEASES, lease, {"spec": released}, EXTENDER_NAMESPACE)
 
 
-def test_when_none_is_left_they_wait_too_until_one_of_ours_is_bound_by_hand(
-    behind: Behind,
+def test_without_replicas_all_pods_wait_until_one_replica_is_bound_manually(
+    behind: DefaultDeployment,
 ) -> None:
     api, shell = behind.made.plane.api, behind.made.shell
     shell.type(f"kubectl scale --replicas=0 {DEPLOYMENT}")
-    wait_for(lambda: not api.list("pods", EXTENDER_NAMESPACE), LONG_S, "none is left")
+    wait_for(lambda: not api.list("pods", EXTENDER_NAMESPACE), TIMEOUT_S, "no replica is left")
     waiting = [objects.pod("left-alone", place, **OURS) for place in (EXEMPT[0], "default")]
     try:
         api.create(*waiting)
         shell.type(f"kubectl scale --replicas=2 {DEPLOYMENT}")
-        wait_for(lambda: len(api.list("pods", EXTENDER_NAMESPACE)) == 2, LONG_S, "two are wanted")
-        everybody = [*waiting, *api.list("pods", EXTENDER_NAMESPACE)]
-        for pod in everybody:
-            wait_for(lambda it=pod: "/filter" in told(behind, it), LONG_S, "it asked nobody")
-        assert not any(is_bound(behind, pod) for pod in everybody)
+        wait_for(
+            lambda: len(api.list("pods", EXTENDER_NAMESPACE)) == 2, TIMEOUT_S, "two are pending"
+        )
+        pending = [*waiting, *api.list("pods", EXTENDER_NAMESPACE)]
+        for pod in pending:
+            wait_for(lambda it=pod: "/filter" in refusal(behind, it), TIMEOUT_S, "the call failed")
+        assert not any(is_bound(behind, pod) for pod in pending)
     finally:
-        bind_by_hand(behind, api.list("pods", EXTENDER_NAMESPACE)[0])
+        bind_manually(behind, api.list("pods", EXTENDER_NAMESPACE)[0])
 
     for pod in waiting:
         assert behind.made.nodes([pod["metadata"]["name"]], pod["metadata"]["namespace"])
@@ -177,7 +185,7 @@ def test_when_none_is_left_they_wait_too_until_one_of_ours_is_bound_by_hand(
     assert behind.made.start_gang("after-none-was-left", "default-scheduler")
 
 
-def bind_by_hand(behind: Behind, pod: Object) -> None:
+def bind_manually(behind: DefaultDeployment, pod: Object) -> None:
     (shown,) = re.findall(r"^\$ (kubectl create -f binding.yaml)$", PAGE.read_text(), re.MULTILINE)
     text = (REPOSITORY / "manifests" / "examples" / "binding.yaml").read_text()
     for there, here in (("POD", pod["metadata"]["name"]), ("NODE", "node-0")):

@@ -1,7 +1,7 @@
-"""How the pods of both deployments are locked up, and who could reach them.
+"""The pod security and the NetworkPolicies of both deployments.
 
-What the API server enforces is tried on it. Who a NetworkPolicy keeps away is up to the network of
-a cluster, of which there is none here: those tests read what the policies say, and no more.
+The API server enforces the first. A cluster network enforces NetworkPolicies; there is none here,
+so the tests only read the policies.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from tests.cluster.api import Object
 from tests.cluster.control_plane import MANIFESTS, OVERLAYS, SECOND_SCHEDULER, ControlPlane
 from tests.cluster.extender_process import REPOSITORY
 
-from .garrison import template
+from .installed_pair import template
 
 INSTALL = REPOSITORY / "docs" / "install.md"
 MONITORING = {"namespaceSelector": {"matchLabels": {"gang-extender.io/monitoring": "true"}}}
@@ -39,7 +39,7 @@ def deployment(overlay: list[Object]) -> Object:
 
 @pytest.fixture
 def pod(deployment: Object) -> Object:
-    """A pod as its ReplicaSet would make it."""
+    """The pod that the ReplicaSet would create."""
     template = deployment["spec"]["template"]
     namespace = deployment["metadata"]["namespace"]
     about = {**template["metadata"], "name": "one", "namespace": namespace}
@@ -63,13 +63,13 @@ def create(plane: ControlPlane, thing: Object) -> str:
     return plane.kubectl("create", "--dry-run=server", "--validate=strict", "-f", "-", stdin=stdin)
 
 
-def test_the_namespace_enforces_the_restricted_standard(overlay: list[Object]) -> None:
+def test_namespace_enforces_the_restricted_standard(overlay: list[Object]) -> None:
     (namespace,) = objects.of_kind(overlay, "Namespace")
 
     assert namespace["metadata"]["labels"]["pod-security.kubernetes.io/enforce"] == "restricted"
 
 
-def test_a_pod_passes_the_admission_of_its_namespace(plane: ControlPlane, pod: Object) -> None:
+def test_pod_is_admitted_in_its_namespace(plane: ControlPlane, pod: Object) -> None:
     assert create(plane, pod)
 
 
@@ -80,7 +80,7 @@ def test_a_pod_passes_the_admission_of_its_namespace(plane: ControlPlane, pod: O
         ("seccomp", {"seccompProfile": {"type": "Unconfined"}}),
     ],
 )
-def test_a_pod_that_was_locked_up_less_would_be_refused(
+def test_less_restricted_pod_is_refused(
     plane: ControlPlane, pod: Object, what: str, less: dict[str, Any]
 ) -> None:
     spec = pod["spec"]
@@ -90,7 +90,7 @@ def test_a_pod_that_was_locked_up_less_would_be_refused(
         create(plane, {**pod, "spec": looser})
 
 
-def test_every_container_is_locked_up_beyond_the_standard(pod: Object) -> None:
+def test_containers_are_restricted_beyond_the_standard(pod: Object) -> None:
     spec = pod["spec"]
     assert spec["securityContext"]["runAsUser"] == 10001
     assert spec["enableServiceLinks"] is False
@@ -108,7 +108,7 @@ def test_every_container_is_locked_up_beyond_the_standard(pod: Object) -> None:
 
 
 def in_memory(spec: Object) -> dict[str, bool]:
-    """Give the containers that have the folder of the pair, and whether it is in memory."""
+    """Return the containers that mount the folder of the pair, and whether it is in memory."""
     volumes = {each["name"]: each for each in spec["volumes"]}
     return {
         container["name"]: volumes[mount["name"]]["emptyDir"].get("medium") == "Memory"
@@ -121,20 +121,18 @@ def in_memory(spec: Object) -> dict[str, bool]:
 PAIR = {"extender": True, "kube-scheduler": True, "pair": True}
 
 
-def test_the_secret_of_a_pair_is_kept_in_memory(
-    deployment: Object, request: pytest.FixtureRequest
-) -> None:
-    """The chart makes the same of it: `test_the_chart_makes_what_the_overlay_makes`."""
+def test_secret_of_a_pair_is_in_memory(deployment: Object, request: pytest.FixtureRequest) -> None:
+    """The chart renders the same: `test_chart_renders_the_objects_of_the_overlay`."""
     is_pair = request.node.callspec.params["overlay"] == SECOND_SCHEDULER
 
     assert in_memory(deployment["spec"]["template"]["spec"]) == (PAIR if is_pair else {})
 
 
-def test_the_overlay_of_a_pair_mounts_its_secret_in_memory_before_anybody_renders_it() -> None:
+def test_manifest_of_a_pair_has_its_secret_in_memory() -> None:
     assert in_memory(template()["spec"]) == PAIR
 
 
-def test_a_secret_is_read_by_our_group_alone(pod: Object) -> None:
+def test_secrets_are_readable_by_the_group_only(pod: Object) -> None:
     secrets = [each["secret"] for each in pod["spec"]["volumes"] if "secret" in each]
 
     for secret in secrets:
@@ -142,13 +140,13 @@ def test_a_secret_is_read_by_our_group_alone(pod: Object) -> None:
         assert pod["spec"]["securityContext"]["fsGroup"] == 10001
 
 
-def test_the_image_runs_as_the_user_that_the_pods_name() -> None:
-    said = re.findall(r"^USER (\d+)", (REPOSITORY / "Dockerfile").read_text(), re.MULTILINE)
+def test_image_has_the_user_of_the_pods() -> None:
+    users = re.findall(r"^USER (\d+)", (REPOSITORY / "Dockerfile").read_text(), re.MULTILINE)
 
-    assert said[-1] == "10001"
+    assert users[-1] == "10001"
 
 
-def test_every_container_has_time_to_start_and_is_watched_afterwards(pod: Object) -> None:
+def test_containers_have_startup_and_liveness_probes(pod: Object) -> None:
     for container in pod["spec"]["containers"]:
         named = {port["name"] for port in container["ports"]}
         startup, liveness = container["startupProbe"], container["livenessProbe"]
@@ -156,7 +154,7 @@ def test_every_container_has_time_to_start_and_is_watched_afterwards(pod: Object
         assert {startup["httpGet"]["port"], liveness["httpGet"]["port"]} <= named
 
 
-def test_a_replica_is_ready_when_it_is_warm_so_that_updates_come_through(
+def test_readiness_is_that_of_the_cache_so_that_updates_finish(
     deployment: Object, extender: Object
 ) -> None:
     assert extender["readinessProbe"]["httpGet"] == {"path": "/warmz", "port": "ops"}
@@ -166,7 +164,9 @@ def test_a_replica_is_ready_when_it_is_warm_so_that_updates_come_through(
     }
 
 
-def test_a_budget_keeps_one_of_two_replicas(overlay: list[Object], deployment: Object) -> None:
+def test_disruption_budget_keeps_one_of_two_replicas(
+    overlay: list[Object], deployment: Object
+) -> None:
     (budget,) = objects.of_kind(overlay, "PodDisruptionBudget")
     spec = deployment["spec"]
 
@@ -176,7 +176,7 @@ def test_a_budget_keeps_one_of_two_replicas(overlay: list[Object], deployment: O
     assert budget["spec"]["selector"] == spec["selector"]
 
 
-def test_replicas_spread_over_nodes_where_there_are_any(deployment: Object) -> None:
+def test_replicas_spread_over_nodes(deployment: Object) -> None:
     (spread,) = deployment["spec"]["template"]["spec"]["topologySpreadConstraints"]
 
     assert spread["topologyKey"] == "kubernetes.io/hostname"
@@ -184,9 +184,7 @@ def test_replicas_spread_over_nodes_where_there_are_any(deployment: Object) -> N
     assert spread["labelSelector"] == deployment["spec"]["selector"]
 
 
-def test_a_quota_has_room_for_an_update_of_all_replicas(
-    overlay: list[Object], deployment: Object
-) -> None:
+def test_quota_allows_an_update_of_all_replicas(overlay: list[Object], deployment: Object) -> None:
     (quota,) = objects.of_kind(overlay, "ResourceQuota")
     (scope,) = quota["spec"]["scopeSelector"]["matchExpressions"]
 
@@ -194,8 +192,8 @@ def test_a_quota_has_room_for_an_update_of_all_replicas(
     assert int(quota["spec"]["hard"]["pods"]) > 2 * deployment["spec"]["replicas"]
 
 
-def let_in(overlay: list[Object], pod: Object) -> dict[int, list[Object]]:
-    """Whom the policies of an overlay let through to a pod, by port."""
+def allowed_peers(overlay: list[Object], pod: Object) -> dict[int, list[Object]]:
+    """Return the peers that the policies of an overlay allow for a pod, by port."""
     allowed: dict[int, list[Object]] = {}
     for policy in objects.of_kind(overlay, "NetworkPolicy"):
         assert objects.place(policy)[0] == pod["metadata"]["namespace"]
@@ -206,9 +204,7 @@ def let_in(overlay: list[Object], pod: Object) -> dict[int, list[Object]]:
     return allowed
 
 
-def test_policies_choose_every_pod_of_ours_and_say_no_unless_another_says_yes(
-    overlay: list[Object], pod: Object
-) -> None:
+def test_policies_deny_ingress_by_default(overlay: list[Object], pod: Object) -> None:
     closed = [
         policy["spec"]
         for policy in objects.of_kind(overlay, "NetworkPolicy")
@@ -220,25 +216,23 @@ def test_policies_choose_every_pod_of_ours_and_say_no_unless_another_says_yes(
     assert selects(deny["podSelector"], pod["metadata"]["labels"])
 
 
-def test_policies_speak_of_the_ports_that_containers_have(
-    overlay: list[Object], pod: Object
-) -> None:
+def test_policies_name_the_ports_of_the_containers(overlay: list[Object], pod: Object) -> None:
     declared = {p["containerPort"] for each in pod["spec"]["containers"] for p in each["ports"]}
 
-    assert set(let_in(overlay, pod)) == declared
+    assert set(allowed_peers(overlay, pod)) == declared
 
 
-def test_policies_let_monitoring_and_nobody_else_to_the_operations_ports(
+def test_policies_allow_only_monitoring_to_the_operations_ports(
     overlay: list[Object], pod: Object
 ) -> None:
-    allowed = let_in(overlay, pod)
+    allowed = allowed_peers(overlay, pod)
 
     assert allowed.pop(8889) == [MONITORING]
     assert allowed.pop(10259, [MONITORING]) == [MONITORING]
     assert set(allowed) <= {8888}
 
 
-def test_policies_let_nobody_to_hooks_that_are_on_loopback(plane: ControlPlane) -> None:
+def test_policies_allow_no_peer_to_hooks_on_loopback(plane: ControlPlane) -> None:
     for path in OVERLAYS:
         things = plane.rendered(path)
         (deployment,) = objects.of_kind(things, "Deployment")
@@ -247,11 +241,11 @@ def test_policies_let_nobody_to_hooks_that_are_on_loopback(plane: ControlPlane) 
         words = [word for each in template["spec"]["containers"] for word in each.get("args", [])]
         is_outside = "--listen=0.0.0.0:8888" in words
 
-        assert (8888 in let_in(things, {"metadata": about})) == is_outside
+        assert (8888 in allowed_peers(things, {"metadata": about})) == is_outside
         assert is_outside == (path.name == "default-scheduler")
 
 
-def test_the_patch_of_the_manual_lets_only_the_control_plane_to_the_hooks(
+def test_documented_patch_allows_only_the_control_plane_to_the_hooks(
     plane: ControlPlane, tmp_path: Path
 ) -> None:
     (patch,) = re.findall(r"^```yaml\n(.*?)^```$", INSTALL.read_text(), re.MULTILINE | re.DOTALL)
@@ -264,15 +258,13 @@ def test_the_patch_of_the_manual_lets_only_the_control_plane_to_the_hooks(
     (deployment,) = objects.of_kind(things, "Deployment")
     labels = deployment["spec"]["template"]["metadata"]["labels"]
     pod = {"metadata": {"labels": labels, "namespace": "gang-system"}}
-    assert let_in(things, pod)[8888] == [
+    assert allowed_peers(things, pod)[8888] == [
         {"ipBlock": {"cidr": "192.0.2.10/32"}},
         {"ipBlock": {"cidr": "192.0.2.11/32"}},
     ]
 
 
-def test_the_service_leads_to_the_leader_among_the_pods_of_its_deployment(
-    overlay: list[Object], pod: Object, extender: Object
-) -> None:
+def test_service_selects_the_leader(overlay: list[Object], pod: Object, extender: Object) -> None:
     service, metrics = sorted(objects.of_kind(overlay, "Service"), key=objects.place)
 
     assert metrics["spec"]["selector"].items() <= pod["metadata"]["labels"].items()
@@ -283,8 +275,13 @@ def test_the_service_leads_to_the_leader_among_the_pods_of_its_deployment(
         assert declared[port["targetPort"]] == port["port"]
 
 
-def test_the_requests_are_those_that_the_manual_gives_figures_for(extender: Object) -> None:
-    told = re.findall(r"^\| (cpu|memory|memory limit) (\w+) \|", INSTALL.read_text(), re.MULTILINE)
-    asked = extender["resources"]
+def test_requests_are_documented(extender: Object) -> None:
+    documented = re.findall(
+        r"^\| (cpu|memory|memory limit) (\w+) \|", INSTALL.read_text(), re.MULTILINE
+    )
+    resources = extender["resources"]
 
-    assert dict(told) == {**asked["requests"], "memory limit": asked["limits"]["memory"]}
+    assert dict(documented) == {
+        **resources["requests"],
+        "memory limit": resources["limits"]["memory"],
+    }

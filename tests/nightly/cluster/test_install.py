@@ -1,7 +1,7 @@
-"""Installed word by word as the README says, it works: what was applied is what runs here.
+"""The installation by the commands of the README, with running pods.
 
-A dry run cannot see a right that is bound in the wrong place or a lease that the role does not
-name, and neither can a probe. So this cluster has nothing but what README's commands gave it.
+A dry run does not show a RoleBinding in the wrong namespace, or a lease that the role does not
+name. So only the commands of the README install the extender in this cluster.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ def installed(
     controllers_binary: None,
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[Installation]:
-    install, hand_in_a_gang = [c for c in commands() if c.startswith("kubectl apply")]
+    install, create_gang = [c for c in commands() if c.startswith("kubectl apply")]
     with empty_cluster(tmp_path_factory.mktemp("installed")) as made, made.plane.scheduler():
         made.shell.type(install)
-        made.shell.type(hand_in_a_gang)
+        made.shell.type(create_gang)
         yield made
 
 
-def test_the_example_gang_starts_after_two_commands(installed: Installation) -> None:
+def test_example_gang_starts_after_two_commands(installed: Installation) -> None:
     job = "batch.kubernetes.io/job-name=train"
 
     def nodes() -> list[str | None]:
@@ -54,9 +54,7 @@ def test_the_example_gang_starts_after_two_commands(installed: Installation) -> 
 
 
 @pytest.mark.parametrize("scheduler", Settings().scheduler_name)
-def test_a_gang_of_every_scheduler_name_that_we_serve_starts(
-    installed: Installation, scheduler: str
-) -> None:
+def test_gang_of_every_scheduler_name_starts(installed: Installation, scheduler: str) -> None:
     assert installed.start_gang(f"for-{scheduler}", scheduler)
 
 
@@ -67,22 +65,22 @@ def test_two_pairs_are_ready_on_two_nodes(installed: Installation) -> None:
     assert len({objects.node_of(each) for each in about}) == 2
 
 
-def test_a_pod_may_ask_for_longer_than_any_run_of_ours(installed: Installation) -> None:
+def test_token_is_valid_longer_than_any_test(installed: Installation) -> None:
     for pair in installed.pods():
         claims = pair.token.split(".")[1]
-        said = json.loads(base64.urlsafe_b64decode(claims + "=" * (-len(claims) % 4)))
+        token = json.loads(base64.urlsafe_b64decode(claims + "=" * (-len(claims) % 4)))
 
-        assert said["exp"] - said["iat"] == 24 * 3600
+        assert token["exp"] - token["iat"] == 24 * 3600
 
 
-def test_every_applied_probe_is_green_in_both_pairs(installed: Installation) -> None:
+def test_all_probes_of_both_pairs_succeed(installed: Installation) -> None:
     probes = [each.probes() for pair in installed.pods() for each in pair.containers]
 
-    assert [len(asked) for asked in probes] == [3, 2] * 2
-    assert all(green for asked in probes for green in asked.values()), probes
+    assert [len(results) for results in probes] == [3, 2] * 2
+    assert all(result for results in probes for result in results.values()), probes
 
 
-def test_the_scheduler_leads_by_the_lease_that_its_configuration_names(
+def test_scheduler_leads_by_the_lease_of_its_configuration(
     installed: Installation,
 ) -> None:
     (applied,) = [
@@ -97,11 +95,11 @@ def test_the_scheduler_leads_by_the_lease_that_its_configuration_names(
     wait_for(
         lambda: installed.plane.api.get(LEASES, name, namespace)["spec"]["holderIdentity"],
         30,
-        "somebody leads",
+        "the lease has a holder",
     )
 
 
-def test_the_only_lease_is_the_schedulers_and_the_extender_beside_its_holder_leads(
+def test_extender_beside_the_holder_of_the_only_lease_leads(
     installed: Installation,
 ) -> None:
     leader, standby = installed.leader_and_standby()
@@ -112,17 +110,17 @@ def test_the_only_lease_is_the_schedulers_and_the_extender_beside_its_holder_lea
     assert standby.is_ready()
 
 
-def test_a_standby_changes_nothing_while_a_gang_starts(installed: Installation) -> None:
+def test_standby_writes_nothing_while_a_gang_starts(installed: Installation) -> None:
     leader, standby = installed.leader_and_standby()
     since = datetime.now(UTC)
     installed.start_gang("while-one-stands-by", "gang-scheduler")
 
-    assert installed.acts_of(leader, since)
-    assert installed.asked_by(standby)
-    assert installed.acts_of(standby, since) == []
+    assert installed.writes_of(leader, since)
+    assert installed.requests_of(standby)
+    assert installed.writes_of(standby, since) == []
 
 
-def test_the_account_of_the_pair_may_delete_pods_because_a_scheduler_may(
+def test_account_of_the_pair_may_delete_pods_as_kube_scheduler(
     installed: Installation,
 ) -> None:
     user = installed.pods()[0].user
@@ -132,7 +130,7 @@ def test_the_account_of_the_pair_may_delete_pods_because_a_scheduler_may(
     )
 
 
-def test_a_gang_starts_when_the_leading_pair_is_gone(installed: Installation) -> None:
+def test_gang_starts_after_the_leading_pair_is_deleted(installed: Installation) -> None:
     leader, standby = installed.leader_and_standby()
     installed.end(leader)
 
@@ -142,7 +140,7 @@ def test_a_gang_starts_when_the_leading_pair_is_gone(installed: Installation) ->
     assert standby.name in (now_leads.name, new.name)
 
 
-def test_a_rolling_update_comes_through_and_gangs_start_after_it(installed: Installation) -> None:
+def test_gangs_start_after_a_rolling_update(installed: Installation) -> None:
     before = {pair.name for pair in installed.pods()}
     deployment = "-n gang-system deployment/gang-scheduler"
     installed.shell.type(f"kubectl rollout restart {deployment}")
@@ -152,12 +150,12 @@ def test_a_rolling_update_comes_through_and_gangs_start_after_it(installed: Inst
     assert installed.start_gang("after-the-update", "gang-scheduler")
 
 
-def test_the_pair_has_every_right_that_it_asks_for(installed: Installation) -> None:
+def test_no_request_of_the_pair_is_forbidden(installed: Installation) -> None:
     def phase() -> str:
         group = installed.plane.api.get(objects.POD_GROUPS, "train", "default")
         return str(group.get("status", {}).get("phase"))
 
-    # By then it has read, led, bound and told.
-    wait_for(lambda: phase() == "Running", 60, "the gang is said to run", seeing=phase)
+    # By then it has read, led, bound and written status.
+    wait_for(lambda: phase() == "Running", 60, "the status is Running", seeing=phase)
 
     assert installed.refused() == []

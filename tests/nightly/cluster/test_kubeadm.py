@@ -1,4 +1,4 @@
-"""The page on the cluster's own kube-scheduler: its files fit together, and what it says is so."""
+"""The files and statements of docs/default-scheduler.md."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ Create = Callable[..., list[Object]]
 EXAMPLES = REPOSITORY / "manifests" / "examples"
 PATCH = EXAMPLES / "kubeadm" / "kube-scheduler+strategic.yaml"
 PAGE = (REPOSITORY / "docs" / "default-scheduler.md").read_text()
-NAME = "asking-scheduler"
-OTHER = "asking-as-well"
-LONG_S = 60
+NAME = "called-scheduler"
+OTHER = "other-scheduler"
+TIMEOUT_S = 60
 
-#: What kubeadm writes, as far as the patch could touch it.
+#: The relevant part of the manifest that kubeadm writes.
 BY_KUBEADM = """
 apiVersion: v1
 kind: Pod
@@ -70,7 +70,7 @@ def printed(*arguments: str) -> str:
 
 @pytest.fixture
 def patched(plane: ControlPlane, tmp_path: Path) -> Any:
-    """The static pod as it is after the patch, merged as kubeadm merges it."""
+    """The static pod with the patch, merged as kubeadm does."""
     (tmp_path / "pod.yaml").write_text(BY_KUBEADM)
     (tmp_path / "patch.yaml").write_text(PATCH.read_text())
     rules = {"resources": ["pod.yaml"], "patches": [{"path": "patch.yaml"}]}
@@ -78,7 +78,7 @@ def patched(plane: ControlPlane, tmp_path: Path) -> Any:
     return yaml.safe_load(plane.kubectl("kustomize", tmp_path))
 
 
-def test_the_patch_gives_kubeadms_pod_the_file_and_takes_nothing_but_the_kubeconfig(
+def test_patch_replaces_the_kubeconfig_flag_by_the_configuration_file(
     patched: Any,
 ) -> None:
     before = yaml.safe_load(BY_KUBEADM)["spec"]["containers"][0]["command"]
@@ -92,7 +92,7 @@ def test_the_patch_gives_kubeadms_pod_the_file_and_takes_nothing_but_the_kubecon
     assert container["image"] == "registry.k8s.io/kube-scheduler"
 
 
-def test_every_file_that_the_configuration_names_is_mounted_where_it_is_named(patched: Any) -> None:
+def test_files_of_the_configuration_are_mounted_at_their_paths(patched: Any) -> None:
     (container,) = patched["spec"]["containers"]
     volumes = {each["name"]: each["hostPath"]["path"] for each in patched["spec"]["volumes"]}
     mounted = {each["mountPath"]: volumes[each["name"]] for each in container["volumeMounts"]}
@@ -108,7 +108,7 @@ def test_every_file_that_the_configuration_names_is_mounted_where_it_is_named(pa
         assert any(Path(path).is_relative_to(each) for each in mounted), path
 
 
-def test_the_other_way_of_kubeadm_says_the_same(patched: Any) -> None:
+def test_cluster_configuration_is_equivalent_to_the_patch(patched: Any) -> None:
     written = yaml.safe_load((EXAMPLES / "kubeadm" / "cluster-configuration.yaml").read_text())
     (argument,), (volume,) = (
         written["scheduler"]["extraArgs"],
@@ -121,12 +121,12 @@ def test_the_other_way_of_kubeadm_says_the_same(patched: Any) -> None:
 
 
 def schedulers() -> list[Path]:
-    """That of the tests, and those of other minors that were built before."""
+    """Return all kube-schedulers that are built, of any minor."""
     here = ensure("kube-scheduler")["kube-scheduler"]
     return sorted(here.parents[1].glob("kubernetes-*/kube-scheduler"))
 
 
-def test_every_kube_scheduler_that_is_here_takes_it_and_changes_nothing_else(
+def test_every_kube_scheduler_accepts_the_configuration_and_changes_nothing_else(
     plane: ControlPlane, tmp_path: Path
 ) -> None:
     for name in ("ca.crt", "client.crt", "client.key"):
@@ -146,19 +146,19 @@ def test_every_kube_scheduler_that_is_here_takes_it_and_changes_nothing_else(
     for binary in found:
         without, with_us = (complete(binary, each) for each in (bare, ours))
         profiles = with_us.pop("profiles")
-        (usual,) = without.pop("profiles")
+        (default,) = without.pop("profiles")
         extenders = with_us.pop("extenders")
         assert with_us == without
         assert [each.pop("schedulerName") for each in profiles] == [
             "default-scheduler", "gang-scheduler", "volcano", "kube-batch",
         ]  # fmt: skip
-        usual.pop("schedulerName")
-        assert all(each == usual for each in profiles)
+        default.pop("schedulerName")
+        assert all(each == default for each in profiles)
         assert [each["httpTimeout"] for each in extenders] == ["2s", "45s"]
 
 
 def complete(binary: Path, config: Path) -> Any:
-    """The configuration as a kube-scheduler has it with all of its defaults."""
+    """Return the configuration with the defaults of a kube-scheduler."""
     out = config.with_suffix(f".{binary.parent.name}.out")
     command = [binary, f"--config={config}", f"--write-config-to={out}", "--secure-port=0"]
     ran = subprocess.run(command, capture_output=True, text=True, timeout=60)
@@ -166,12 +166,12 @@ def complete(binary: Path, config: Path) -> Any:
     return yaml.safe_load(out.read_text())
 
 
-def test_while_no_extender_answers_all_profiles_wait_and_go_on_when_one_does(
+def test_all_profiles_wait_while_no_extender_answers(
     plane: ControlPlane, api: Api, namespace: str, nodes: Nodes, create: Create
 ) -> None:
     pool = nodes(1, cpu="16")
     names = (f"--scheduler-name={NAME}", f"--scheduler-name={OTHER}")
-    # Only the first name is ours: the other profile waits as well, because extenders are shared.
+    # The extender serves only the first name: the other waits too, since extenders are shared.
     extender = plane.extender(f"--scheduler-name={NAME}", f"--exempt-namespace={namespace}")
     with extender:
         config = plane.scheduler_config(extender, *names)
@@ -186,20 +186,24 @@ def test_while_no_extender_answers_all_profiles_wait_and_go_on_when_one_does(
                 objects.pod("other", namespace, scheduler=OTHER, **about),
             )
             (placed,) = create(objects.pod("placed", namespace, nodeName=pool.names[0], **about))
-            wait_for(lambda: phase(api, placed) == "Running", LONG_S, "it names its node itself")
+            wait_for(
+                lambda: phase(api, placed) == "Running", TIMEOUT_S, "it has a node from the start"
+            )
             for pod in waiting:
-                wait_for(lambda it=pod: "connection refused" in told(api, it), LONG_S, "it waits")
+                wait_for(
+                    lambda it=pod: "connection refused" in refusal(api, it), TIMEOUT_S, "it waits"
+                )
             assert [node_of(api, pod) for pod in waiting] == [None] * 3
 
             extender.start()
-            wait_for(lambda: all(node_of(api, pod) for pod in waiting), LONG_S, "all go on")
+            wait_for(lambda: all(node_of(api, pod) for pod in waiting), TIMEOUT_S, "all go on")
 
 
-def test_a_pod_is_bound_by_hand_as_the_page_says(
+def test_pod_can_be_bound_manually_as_documented(
     plane: ControlPlane, api: Api, namespace: str, nodes: Nodes, create: Create, tmp_path: Path
 ) -> None:
     pool = nodes(1)
-    (pod,) = create(objects.pod("gang-extender-1", namespace, scheduler="nobody"))
+    (pod,) = create(objects.pod("gang-extender-1", namespace, scheduler="none"))
     (shown,) = re.findall(r"^\$ kubectl (.*) binding.yaml$", PAGE, re.M)
     binding = (EXAMPLES / "binding.yaml").read_text()
     ours = {"POD": "gang-extender-1", "gang-system": namespace, "NODE": pool.names[0]}
@@ -210,7 +214,7 @@ def test_a_pod_is_bound_by_hand_as_the_page_says(
     plane.kubectl(*shown.split(), tmp_path / "binding.yaml")
 
     assert node_of(api, pod) == pool.names[0]
-    wait_for(lambda: phase(api, pod) == "Running", LONG_S, "its kubelet starts it")
+    wait_for(lambda: phase(api, pod) == "Running", TIMEOUT_S, "its kubelet starts it")
 
 
 def seen(api: Api, pod: Object) -> Object:
@@ -225,6 +229,6 @@ def phase(api: Api, pod: Object) -> str:
     return objects.phase(seen(api, pod))
 
 
-def told(api: Api, pod: Object) -> str:
+def refusal(api: Api, pod: Object) -> str:
     conditions = seen(api, pod)["status"].get("conditions", ())
     return " ".join(each.get("message", "") for each in conditions)

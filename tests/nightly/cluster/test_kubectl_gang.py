@@ -1,4 +1,4 @@
-"""`kubectl gang`: found by kubectl, and finding the leading pod through the API server."""
+"""`kubectl gang`: kubectl finds the plugin, and the plugin finds the leader's pod."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ from .forwarding import LEADER, STANDBY, ForwardingKubelet, extender_pod, script
 
 
 @dataclass(frozen=True)
-class Desk:
-    """Where an operator sits: kubectl, our commands and a kubeconfig."""
+class Workstation:
+    """A user's environment: kubectl, the extender's commands and a kubeconfig."""
 
     plane: ControlPlane
     extender: Extender
@@ -36,11 +36,11 @@ class Desk:
 
 
 @pytest.fixture(scope="module")
-def desk(
+def shell(
     control_plane_binaries: None,
     tmp_path_factory: pytest.TempPathFactory,
-) -> Iterator[Desk]:
-    folder = tmp_path_factory.mktemp("desk")
+) -> Iterator[Workstation]:
+    folder = tmp_path_factory.mktemp("shell")
     tools = scripts(folder / "bin")
     found = ensure("kubectl", "kwok")
     with ControlPlane(folder / "plane") as plane:
@@ -51,7 +51,7 @@ def desk(
                 folder,
                 plane.logs,
                 kubeconfig=plane.kubeconfig("kwok"),
-                # Whoever asks the standby is led nowhere.
+                # No port is forwarded for the standby.
                 forwards={LEADER: extender.ports[1]},
             )
             plane.programs.append(kubelet)
@@ -70,7 +70,7 @@ def desk(
                     plane.api.patch(
                         "pods", name, {"status": status}, EXTENDER_NAMESPACE, subresource="status"
                     )
-                yield Desk(
+                yield Workstation(
                     plane,
                     extender,
                     {
@@ -85,42 +85,42 @@ def gang(name: str) -> Object:
     return objects.pod_group(name, "default", min_member=3)
 
 
-def test_kubectl_finds_the_command_on_the_path(desk: Desk) -> None:
-    listed = desk.type("kubectl", "plugin", "list").stdout
-    helped = desk.type("kubectl", "gang", "explain", "--help").stdout
+def test_kubectl_finds_the_plugin(shell: Workstation) -> None:
+    listed = shell.type("kubectl", "plugin", "list").stdout
+    helped = shell.type("kubectl", "gang", "explain", "--help").stdout
 
     assert "/kubectl-gang\n" in listed
     assert helped.startswith("Usage: kubectl gang explain [OPTIONS] GANG\n")
 
 
-def test_a_gang_is_explained_through_the_api_server_without_any_flag(desk: Desk) -> None:
+def test_explain_works_through_the_api_server_without_flags(shell: Workstation) -> None:
     wait_for(
-        lambda: desk.type("kubectl", "gang", "explain", "train").returncode == 0,
+        lambda: shell.type("kubectl", "gang", "explain", "train").returncode == 0,
         120,
         "the gang is known",
-        seeing=lambda: desk.type("kubectl", "gang", "explain", "train").stderr,
+        seeing=lambda: shell.type("kubectl", "gang", "explain", "train").stderr,
     )
-    ran = desk.type("kubectl", "gang", "explain", "podgroup/train")
+    ran = shell.type("kubectl", "gang", "explain", "podgroup/train")
 
     assert ran.stdout.startswith("default/train  waiting")
     assert "NotEnoughMembers: has 0 of at least 3 members" in ran.stdout
     assert ran.stderr == ""
 
 
-def test_gangs_are_listed_for_programs_too(desk: Desk) -> None:
-    ran = desk.type("kubectl", "gang", "gangs", "-A", "-o", "json")
+def test_gangs_are_listed_as_json(shell: Workstation) -> None:
+    ran = shell.type("kubectl", "gang", "gangs", "-A", "-o", "json")
 
     assert ran.returncode == 0, ran.stderr
     assert "train" in [each["name"] for each in json.loads(ran.stdout)["items"]]
 
 
-def test_who_may_not_look_hears_which_right_is_missing_and_is_helped_by_three(desk: Desk) -> None:
-    ran = desk.type("gang-extender", "queues", role="bind-only-extender")
+def test_missing_permission_is_named_and_the_documented_role_is_enough(shell: Workstation) -> None:
+    ran = shell.type("gang-extender", "queues", role="bind-only-extender")
 
     assert ran.returncode == 2
     assert ran.stderr.count("\n") == 1
     assert 'cannot list resource "pods"' in ran.stderr
-    desk.plane.api.create(
+    shell.plane.api.create(
         {
             "apiVersion": "rbac.authorization.k8s.io/v1",
             "kind": "Role",
@@ -150,35 +150,37 @@ def test_who_may_not_look_hears_which_right_is_missing_and_is_helped_by_three(de
     )
 
     wait_for(
-        lambda: desk.type("gang-extender", "queues", role="bind-only-extender").returncode == 0,
+        lambda: shell.type("gang-extender", "queues", role="bind-only-extender").returncode == 0,
         60,
-        "the rights are enough",
-        seeing=lambda: desk.type("gang-extender", "queues", role="bind-only-extender").stderr,
+        "the permissions are enough",
+        seeing=lambda: shell.type("gang-extender", "queues", role="bind-only-extender").stderr,
     )
 
 
-def test_a_context_that_does_not_exist_is_one_sentence(desk: Desk) -> None:
-    ran = desk.type("kubectl", "gang", "queues", "--context", "nowhere")
+def test_missing_context_is_one_message(shell: Workstation) -> None:
+    ran = shell.type("kubectl", "gang", "queues", "--context", "nowhere")
 
     assert ran.returncode == 2
     assert ran.stderr == 'gang-extender: kubectl: context "nowhere" does not exist\n'
 
 
-def test_an_api_server_that_is_not_there_is_one_sentence(desk: Desk, tmp_path: Path) -> None:
+def test_unreachable_api_server_is_one_message(shell: Workstation, tmp_path: Path) -> None:
     text = (
-        desk.plane.kubeconfig().read_text().replace(desk.plane.apiserver.url, "https://127.0.0.1:1")
+        shell.plane.kubeconfig()
+        .read_text()
+        .replace(shell.plane.apiserver.url, "https://127.0.0.1:1")
     )
     (tmp_path / "config").write_text(text)
-    ran = desk.type("kubectl", "gang", "queues", f"--kubeconfig={tmp_path / 'config'}")
+    ran = shell.type("kubectl", "gang", "queues", f"--kubeconfig={tmp_path / 'config'}")
 
     assert ran.returncode == 2
     assert ran.stderr.count("\n") == 1
     assert "The connection to the server 127.0.0.1:1 was refused" in ran.stderr
 
 
-def test_kubectl_completes_words_and_names(desk: Desk) -> None:
-    words = desk.type("kubectl", "__complete", "gang", "ex").stdout.splitlines()
-    names = desk.type("kubectl", "__complete", "gang", "explain", "tr").stdout.splitlines()
+def test_kubectl_completes_commands_and_names(shell: Workstation) -> None:
+    words = shell.type("kubectl", "__complete", "gang", "ex").stdout.splitlines()
+    names = shell.type("kubectl", "__complete", "gang", "explain", "tr").stdout.splitlines()
 
     assert words[0].partition("\t")[0] == "explain"
     assert (names[0], names[-1]) == ("train", ":4")

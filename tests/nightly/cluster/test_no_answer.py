@@ -1,6 +1,6 @@
-"""How long kube-scheduler waits for an extender that does not answer, and when it asks again.
+"""How long kube-scheduler waits for an extender that does not answer, and when it retries.
 
-The figures of docs/default-scheduler.md, taken where they are made: at the address it asks.
+The figures of docs/default-scheduler.md, measured by a server in place of the extender.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ Nodes = Callable[..., Pool]
 Create = Callable[..., list[Object]]
 
 NAME = "unanswered-scheduler"
-LONG_S = 120
-#: A timer may fire this much early by somebody else's clock.
+TIMEOUT_S = 120
+#: A timer of another process may fire this much earlier.
 SLACK_S = 0.2
 #: What this machine may add to a time when it is busy.
 LATE_S = 6
@@ -39,7 +39,7 @@ LATE_S = 6
 
 @dataclass(slots=True)
 class Call:
-    """One question, from when it was heard until whoever asked hung up or was answered."""
+    """One hook call, from its arrival until its response, or until the caller disconnects."""
 
     verb: str
     pod: str
@@ -48,12 +48,12 @@ class Call:
 
 
 @dataclass(slots=True)
-class Ear:
-    """Hears every question; what it says is up to a test."""
+class FakeExtender:
+    """Records every call; a test defines the responses."""
 
-    #: Verbs that nothing comes back to. Filter passes every node otherwise, all else is an error.
+    #: Verbs without a response. Otherwise filter passes every node, and the others return an error.
     silent: frozenset[str] = frozenset()
-    #: Verbs that are answered with an error at once.
+    #: Verbs that return status 500 at once.
     refused: frozenset[str] = frozenset()
     calls: list[Call] = field(default_factory=list)
     port: int = 0
@@ -63,16 +63,16 @@ class Ear:
 
 
 @contextmanager
-def listening(ear: Ear) -> Iterator[Ear]:
+def listening(fake: FakeExtender) -> Iterator[FakeExtender]:
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
             body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
             verb = self.path.rpartition("/")[2]
             pod = body["PodName"] if verb == "bind" else body["Pod"]["metadata"]["name"]
             call = Call(verb, pod, time.monotonic())
-            ear.calls.append(call)
-            if verb in ear.silent:
-                # Nothing more is sent to us: it reads the end when the other side hangs up.
+            fake.calls.append(call)
+            if verb in fake.silent:
+                # This returns when the caller closes the connection.
                 self.rfile.read(1)
                 self.close_connection = True
             else:
@@ -80,30 +80,30 @@ def listening(ear: Ear) -> Iterator[Ear]:
             call.ended = time.monotonic()
 
         def _answer(self, verb: str, body: Any) -> None:
-            said = {"NodeNames": body.get("NodeNames"), "Error": ""}
-            answer = json.dumps(said).encode()
-            self.send_response(500 if verb in ear.refused else 200)
+            result = {"NodeNames": body.get("NodeNames"), "Error": ""}
+            answer = json.dumps(result).encode()
+            self.send_response(500 if verb in fake.refused else 200)
             self.send_header("Content-Type", "application/json")
             self.send_header("Content-Length", str(len(answer)))
             self.end_headers()
             self.wfile.write(answer)
 
-        def log_message(self, *told: object) -> None:
-            """Keep quiet."""
+        def log_message(self, *_: object) -> None:
+            """Log nothing."""
 
     with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
         server.daemon_threads = True
-        ear.port = server.server_address[1]
+        fake.port = server.server_address[1]
         thread = threading.Thread(target=server.serve_forever, daemon=True)
         thread.start()
-        yield ear
+        yield fake
         server.shutdown()
         thread.join()
 
 
-def config(plane: ControlPlane, ear: Ear, *arguments: str) -> str:
-    """What our command line prints, for the ear in place of an extender."""
-    about = [f"--url=http://127.0.0.1:{ear.port}", f"--scheduler-name={NAME}"]
+def config(plane: ControlPlane, fake: FakeExtender, *arguments: str) -> str:
+    """Return the printed configuration for the fake extender."""
+    about = [f"--url=http://127.0.0.1:{fake.port}", f"--scheduler-name={NAME}"]
     about += [f"--kubeconfig={plane.kubeconfig('scheduler')}", *arguments]
     ran = CliRunner().invoke(main, ["scheduler-config", *about])
     assert ran.exit_code == 0, ran.output
@@ -115,15 +115,15 @@ def waiting(namespace: str, pool: Pool, count: int) -> list[Object]:
     return [objects.pod(f"lone-{index}", namespace, **about) for index in range(count)]
 
 
-def test_where_nothing_comes_back_one_pod_after_the_other_takes_the_time_of_a_filter(
+def test_each_pod_takes_the_filter_timeout_if_filter_does_not_answer(
     plane: ControlPlane,
     namespace: str,
     nodes: Nodes,
     create: Create,
 ) -> None:
     pool = nodes(1)
-    with listening(Ear(silent=frozenset({"filter"}))) as ear:
-        text = config(plane, ear)
+    with listening(FakeExtender(silent=frozenset({"filter"}))) as fake:
+        text = config(plane, fake)
         (limit,) = {
             each["httpTimeout"]
             for each in yaml.safe_load(text)["extenders"]
@@ -132,37 +132,39 @@ def test_where_nothing_comes_back_one_pod_after_the_other_takes_the_time_of_a_fi
         assert limit == "2s"
         with plane.scheduler(text):
             create(*waiting(namespace, pool, 3))
-            wait_for(lambda: len(ear.ended("filter")) >= 4, LONG_S, "every pod was asked about")
-        calls = sorted(ear.ended("filter"), key=lambda call: call.began)
+            wait_for(
+                lambda: len(fake.ended("filter")) >= 4, TIMEOUT_S, "filter was called for every pod"
+            )
+        calls = sorted(fake.ended("filter"), key=lambda call: call.began)
 
     assert len({call.pod for call in calls}) == 3
     for call, after in pairwise(calls[:4]):
         assert 2 - SLACK_S < call.ended - call.began < 2 + LATE_S
-        # The next one is asked about when this one has been given up, not before.
+        # The next call begins when this one has timed out.
         assert after.began - call.began > 2 - SLACK_S
 
 
-def test_a_bind_that_nothing_comes_back_to_is_given_up_after_the_time_of_a_bind(
+def test_unanswered_bind_ends_after_the_bind_timeout(
     plane: ControlPlane,
     namespace: str,
     nodes: Nodes,
     create: Create,
 ) -> None:
     pool = nodes(1)
-    with listening(Ear(silent=frozenset({"bind"}))) as ear:
-        with plane.scheduler(config(plane, ear, "--bind-timeout-s=4")):
+    with listening(FakeExtender(silent=frozenset({"bind"}))) as fake:
+        with plane.scheduler(config(plane, fake, "--bind-timeout-s=4")):
             create(*waiting(namespace, pool, 2))
-            wait_for(lambda: len(ear.ended("bind")) >= 2, LONG_S, "both were given up")
-        first, second = sorted(ear.ended("bind"), key=lambda call: call.began)[:2]
+            wait_for(lambda: len(fake.ended("bind")) >= 2, TIMEOUT_S, "both timed out")
+        first, second = sorted(fake.ended("bind"), key=lambda call: call.began)[:2]
 
     for call in (first, second):
         assert 4 - SLACK_S < call.ended - call.began < 4 + LATE_S
-    # Binds wait beside each other: the second did not have to wait for the end of the first.
+    # Binds wait in parallel: the second began before the end of the first.
     assert second.pod != first.pod
     assert second.began < first.ended
 
 
-def test_a_pod_is_asked_about_again_after_pauses_that_double_up_to_ten_seconds(
+def test_pod_is_retried_with_a_backoff_of_up_to_ten_seconds(
     plane: ControlPlane,
     api: Api,
     namespace: str,
@@ -172,16 +174,16 @@ def test_a_pod_is_asked_about_again_after_pauses_that_double_up_to_ten_seconds(
     page = (REPOSITORY / "docs" / "default-scheduler.md").read_text()
     assert "tried again after 1, 2, 4, 8, 10 seconds, and every 10 from then on" in page
     pool = nodes(1)
-    with listening(Ear(refused=frozenset({"filter", "bind"}))) as ear:
-        with plane.scheduler(config(plane, ear)):
+    with listening(FakeExtender(refused=frozenset({"filter", "bind"}))) as fake:
+        with plane.scheduler(config(plane, fake)):
             (pod,) = create(*waiting(namespace, pool, 1))
-            wait_for(lambda: len(ear.ended("filter")) >= 7, LONG_S, "it was asked about for long")
-        began = [call.began for call in ear.ended("filter")]
+            wait_for(lambda: len(fake.ended("filter")) >= 7, TIMEOUT_S, "it was retried")
+        began = [call.began for call in fake.ended("filter")]
         seen = api.get("pods", pod["metadata"]["name"], namespace)
 
     pauses = [after - before for before, after in pairwise(began)]
     for pause, least in zip(pauses, (1, 2, 4, 8, 10, 10), strict=False):
         assert pause > least - SLACK_S
-    # It would be 32 if it went on doubling.
+    # It would be 32 without the maximum.
     assert pauses[5] < 10 + 2 * LATE_S
     assert objects.node_of(seen) is None

@@ -1,4 +1,4 @@
-"""The observer and the verdict on a real API server, with faults that were planted by hand."""
+"""The observer and the verdict on a real API server, with faults made by the test."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from tests import objects
 from tests.cluster.api import Api, ApiError
 from tests.cluster.control_plane import ControlPlane
 from tests.cluster.waiting import wait_for
-from tests.nightly.faults import rooms, wholeness
+from tests.nightly.faults import bindings, partial_gangs
 from tests.nightly.faults.breaches import Bounds
 from tests.nightly.faults.observer import Observer
 from tests.nightly.faults.record import Away, Back, Killed, PodBound, PodEnded, Record
 from tests.nightly.faults.verdict import judge
 
-IMPATIENT = Bounds(whole_s=0.2, lag_s=0.0, settle_s=0.0)
+STRICT = Bounds(whole_s=0.2, lag_s=0.0, settle_s=0.0)
 
 
 @pytest.fixture
 def own(control_plane_binaries: None, tmp_path: Path) -> Iterator[ControlPlane]:
-    """A control plane whose API server may fall, with one node of two cores and a gang of three."""
+    """A control plane with a two-core node and a gang of three; its API server can be killed."""
     with ControlPlane(tmp_path / "cluster") as plane:
         plane.install()
         plane.api.create(
@@ -37,7 +37,7 @@ def own(control_plane_binaries: None, tmp_path: Path) -> Iterator[ControlPlane]:
 
 
 def bind(api: Api, pod: str, node: str = "n1") -> None:
-    """Bind a pod as whoever does not care would."""
+    """Bind a pod without the extender."""
     target = {"apiVersion": "v1", "kind": "Node", "name": node}
     binding = {"apiVersion": "v1", "kind": "Binding", "metadata": {"name": pod}, "target": target}
     api.request("POST", f"/api/v1/namespaces/a/pods/{pod}/binding", binding)
@@ -47,7 +47,7 @@ def bound(record: Record, count: int) -> None:
     wait_for(lambda: len(record.of(PodBound)) == count, 10, f"{count} binds are seen")
 
 
-def test_faults_that_are_planted_are_found(own: ControlPlane) -> None:
+def test_planted_faults_are_found(own: ControlPlane) -> None:
     record = Record()
     with Observer(own.api, record):
         bind(own.api, "train-0")
@@ -58,16 +58,16 @@ def test_faults_that_are_planted_are_found(own: ControlPlane) -> None:
         wait_for(lambda: record.now() > since + 0.5, 5, "the window is over")
         bind(own.api, "train-2")
         bound(record, 3)
-        # Of its own accord no API server would bind anybody to a node that is not there.
+        # No scheduler would bind a pod to a missing node.
         own.api.create(objects.pod("stray", "a"))
         bind(own.api, "stray", "nowhere")
         bound(record, 4)
 
-    found = {breach.rule for breach in judge(record, IMPATIENT).breaches}
-    assert found == {wholeness.RULE, rooms.CEILING, rooms.FULL, rooms.UNKNOWN}
+    found = {breach.rule for breach in judge(record, STRICT).breaches}
+    assert found == {partial_gangs.RULE, bindings.CEILING, bindings.FULL, bindings.UNKNOWN}
 
 
-def test_nothing_is_missed_while_the_api_server_falls_and_its_past_is_forgotten(
+def test_observer_misses_nothing_over_a_crash_and_a_compaction(
     own: ControlPlane,
 ) -> None:
     record = Record()

@@ -1,4 +1,4 @@
-"""What the controllers of other projects write starts as it is."""
+"""Objects exactly as the controllers of other projects write them start."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ WRITERS = (
 
 
 @dataclass(frozen=True, slots=True)
-class Site:
-    """A cluster with our pair, where the CRDs of other projects are installed."""
+class OperatorCluster:
+    """A cluster with a pair and the CRDs of other projects."""
 
     plane: ControlPlane
 
@@ -43,8 +43,8 @@ class Site:
         return str(seen.get("status", {}).get("phase", ""))
 
     def install(self, group: str, version: str, kind: str, plural: str) -> None:
-        """Have the API server serve a kind of another project."""
-        self.api.create(foreign_kind(group, version, kind, plural))
+        """Install a CRD of another project."""
+        self.api.create(foreign_crd(group, version, kind, plural))
         resource = f"{plural}.{group}/{version}"
         wait_for(lambda: self.api.listing(resource), 20, f"{resource} is served")
 
@@ -69,21 +69,21 @@ class Site:
 def site(
     control_plane_binaries: None,
     tmp_path_factory: pytest.TempPathFactory,
-) -> Iterator[Site]:
+) -> Iterator[OperatorCluster]:
     with ExitStack() as running:
         plane = running.enter_context(ControlPlane(tmp_path_factory.mktemp("site")))
         plane.install()
-        Site(plane).install("scheduling.x-k8s.io", "v1alpha1", "PodGroup", "podgroups")
+        OperatorCluster(plane).install("scheduling.x-k8s.io", "v1alpha1", "PodGroup", "podgroups")
         names = [f"node-{index}" for index in range(8)]
         plane.api.create(*map(objects.node, names))
         plane.wait_until_nodes_are_ready(names)
         extender = running.enter_context(plane.extender())
         running.enter_context(plane.scheduler(plane.scheduler_config(extender)))
-        yield Site(plane)
+        yield OperatorCluster(plane)
 
 
-def foreign_kind(group: str, version: str, kind: str, plural: str) -> Object:
-    """A kind of another project, without any rules about its fields."""
+def foreign_crd(group: str, version: str, kind: str, plural: str) -> Object:
+    """Return a CRD of another project, without validation."""
     anything = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
     served = {
         "name": version,
@@ -109,8 +109,8 @@ def foreign_kind(group: str, version: str, kind: str, plural: str) -> Object:
 
 
 @pytest.mark.parametrize("write", WRITERS, ids=lambda write: write.__name__)
-def test_a_job_starts_as_its_controller_writes_it(
-    site: Site, write: Callable[[str], Written]
+def test_job_starts_as_its_controller_writes_it(
+    site: OperatorCluster, write: Callable[[str], Written]
 ) -> None:
     namespace = write.__name__.replace("_", "-")
     site.api.create(objects.namespace(namespace))
@@ -125,8 +125,8 @@ def test_a_job_starts_as_its_controller_writes_it(
 
 
 @pytest.fixture(scope="module")
-def volcano(site: Site, volcano_binary: None) -> Iterator[None]:
-    """Volcano's own controllers, and what they need beside our CRDs."""
+def volcano(site: OperatorCluster, volcano_binary: None) -> Iterator[None]:
+    """Volcano's own controllers, and the further CRDs they need."""
     for group, kind, plural in (("batch", "Job", "jobs"), ("bus", "Command", "commands")):
         site.install(f"{group}.volcano.sh", "v1alpha1", kind, plural)
     site.api.create(objects.queue("default"))
@@ -134,13 +134,13 @@ def volcano(site: Site, volcano_binary: None) -> Iterator[None]:
         yield
 
 
-def test_a_job_of_volcano_starts_whole_behind_its_own_controllers(
-    site: Site, volcano: None
+def test_volcano_job_starts_whole_with_its_own_controllers(
+    site: OperatorCluster, volcano: None
 ) -> None:
-    site.api.create(objects.namespace("for-real"), volcano_job("train", "for-real", workers=3))
+    site.api.create(objects.namespace("jobs"), volcano_job("train", "jobs", workers=3))
 
     def members() -> list[Object]:
-        return site.api.list("pods", "for-real", labels="volcano.sh/job-name=train")
+        return site.api.list("pods", "jobs", labels="volcano.sh/job-name=train")
 
     wait_for(
         lambda: len(members()) == 4 and all(map(objects.node_of, members())),
@@ -148,17 +148,17 @@ def test_a_job_of_volcano_starts_whole_behind_its_own_controllers(
         "a master and 3 workers are bound",
         seeing=lambda: [
             (group["spec"], group.get("status"))
-            for group in site.api.list(objects.POD_GROUPS, "for-real")
+            for group in site.api.list(objects.POD_GROUPS, "jobs")
         ],
     )
-    (group,) = site.api.list(objects.POD_GROUPS, "for-real")
-    # What made them wait for ever: names that only a quota knows.
+    (group,) = site.api.list(objects.POD_GROUPS, "jobs")
+    # Names that only a quota uses once made them wait for ever.
     assert {"count/pods", "limits.cpu", "requests.cpu"} <= group["spec"]["minResources"].keys()
-    wait_for(lambda: state_of(site, "train", "for-real") == "Running", 30, "the Job runs")
+    wait_for(lambda: state_of(site, "train", "jobs") == "Running", 30, "the Job runs")
 
 
-def test_a_job_of_volcano_that_is_not_let_in_is_told_why_in_our_words(
-    site: Site, volcano: None
+def test_event_on_a_volcano_job_has_the_extenders_reason(
+    site: OperatorCluster, volcano: None
 ) -> None:
     site.api.create(
         objects.queue("small", capability={"cpu": "2"}),
@@ -166,20 +166,20 @@ def test_a_job_of_volcano_that_is_not_let_in_is_told_why_in_our_words(
         volcano_job("big", "must-wait", workers=3, queue="small"),
     )
 
-    def told() -> list[str]:
+    def messages() -> list[str]:
         events = site.api.list("events", "must-wait")
         return [each["message"] for each in events if each["involvedObject"]["kind"] == "Job"]
 
     wait_for(
-        lambda: any("queue small uses 0 of at most 2 cpu" in each for each in told()),
+        lambda: any("queue small uses 0 of at most 2 cpu" in each for each in messages()),
         30,
         "an event on the Job says why",
-        seeing=lambda: (told(), site.api.list(objects.POD_GROUPS, "must-wait")),
+        seeing=lambda: (messages(), site.api.list(objects.POD_GROUPS, "must-wait")),
     )
 
 
-def test_plain_pods_of_volcanos_scheduler_start_in_the_groups_that_its_controllers_make(
-    site: Site, volcano: None
+def test_plain_pods_start_in_the_groups_of_volcanos_controllers(
+    site: OperatorCluster, volcano: None
 ) -> None:
     pods = objects.pods(3, "web", "plain", scheduler="volcano")
     site.api.create(objects.namespace("plain"), *pods)
@@ -191,13 +191,13 @@ def test_plain_pods_of_volcanos_scheduler_start_in_the_groups_that_its_controlle
     )
 
 
-def state_of(site: Site, job: str, namespace: str) -> str:
+def state_of(site: OperatorCluster, job: str, namespace: str) -> str:
     found = site.api.get("jobs.batch.volcano.sh/v1alpha1", job, namespace)
     return str(found.get("status", {}).get("state", {}).get("phase", ""))
 
 
 def volcano_job(name: str, namespace: str, *, workers: int, queue: str = "default") -> Object:
-    """A Job of Volcano, with the defaults that its webhook would fill in."""
+    """Return a Volcano Job, with the defaults of its webhook."""
 
     def task(role: str, replicas: int) -> Object:
         container = {

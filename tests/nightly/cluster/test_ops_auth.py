@@ -1,4 +1,4 @@
-"""The operations port for those whom the API server knows: asked of the real one."""
+"""Authentication of readers of the operations port, with the real API server."""
 
 from __future__ import annotations
 
@@ -30,10 +30,9 @@ from tests.nightly.attacks.attackers import ADDRESS
 from .forwarding import LEADER, ForwardingKubelet, extender_pod, scripts
 from .prometheus import Prometheus
 
-#: For what is not good any longer at us, and then at the API server, which remembers for ten
-#: seconds as well; and for a slow machine.
-FORGOTTEN_S = 60
-LONG_S = 60
+#: The caches of the extender and of the API server (ten seconds) expire within this time.
+EXPIRED_S = 60
+TIMEOUT_S = 60
 PAGES = ("/", "/metrics", "/api/v1/plan", "/api/v1/gangs", "/api/v1/snapshot", "/nothing")
 PROBES = ("/healthz", "/readyz", "/warmz")
 METRICS, EVERYTHING = "gang-extender-reads-metrics", "gang-extender-reads-pages"
@@ -41,21 +40,21 @@ METRICS, EVERYTHING = "gang-extender-reads-metrics", "gang-extender-reads-pages"
 
 @dataclass(frozen=True)
 class Lab:
-    """An extender that asks who reads, and those who want to."""
+    """An extender that authenticates readers, and accounts of readers."""
 
     plane: ControlPlane
     account: Account
     extender: Extender
 
-    def ask(self, path: str, token: str = "", of: Extender | None = None) -> tuple[int, str]:
+    def get(self, path: str, token: str = "", of: Extender | None = None) -> tuple[int, str]:
         headers = {"authorization": f"Bearer {token}"} if token else {}
         with urllib3.PoolManager(retries=False, timeout=30) as http:
             url = (of or self.extender).ops_url + path
-            told = http.request("GET", url, headers=headers, redirect=False)
-            return told.status, told.data.decode()
+            response = http.request("GET", url, headers=headers, redirect=False)
+            return response.status, response.data.decode()
 
-    def stranger_status(self, path: str, token: str) -> int:
-        """Ask from where strangers are, and give the status; 0 for none at all."""
+    def status_from_elsewhere(self, path: str, token: str) -> int:
+        """Read from another client address, and return the status, 0 without a response."""
         headers = {"authorization": f"Bearer {token}"}
         with urllib3.PoolManager(retries=False, timeout=30, source_address=(ADDRESS, 0)) as http:
             try:
@@ -64,10 +63,10 @@ class Lab:
                 return 0
 
     def status(self, path: str, token: str = "", of: Extender | None = None) -> int:
-        return self.ask(path, token, of)[0]
+        return self.get(path, token, of)[0]
 
     def reader(self, name: str, role: str = "") -> str:
-        """Make an account of the namespace default, and give its name."""
+        """Create a service account in the namespace default, and return its name."""
         about = {"name": name, "namespace": "default"}
         self.plane.api.create({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": about})
         if role:
@@ -89,19 +88,21 @@ class Lab:
             "spec": {"expirationSeconds": 7200, "audiences": [*audiences]},
         }
         path = f"/api/v1/namespaces/default/serviceaccounts/{name}/token"
-        told: str = self.plane.api.request("POST", path, request)["status"]["token"]
-        return told
+        token: str = self.plane.api.request("POST", path, request)["status"]["token"]
+        return token
 
-    def until(self, path: str, token: str, status: int, of: Extender | None = None) -> None:
+    def wait_for_status(
+        self, path: str, token: str, status: int, of: Extender | None = None
+    ) -> None:
         wait_for(
             lambda: self.status(path, token, of) == status,
-            FORGOTTEN_S,
+            EXPIRED_S,
             f"{path} is answered with {status}",
-            seeing=lambda: self.ask(path, token, of)[1][:300],
+            seeing=lambda: self.get(path, token, of)[1][:300],
         )
 
     def reviews(self) -> int:
-        """Count what the API server was asked about tokens, by its own record."""
+        """Return the number of token reviews, by the audit log."""
         events = self.plane.audited(self.account.user)
         return sum(each["objectRef"]["resource"] == "tokenreviews" for each in events)
 
@@ -133,32 +134,32 @@ def extender(plane: ControlPlane, account: Account, *arguments: str) -> Iterator
 
 
 @pytest.mark.parametrize("path", PAGES)
-def test_nobody_reads_without_saying_who_they_are(lab: Lab, path: str) -> None:
-    status, told = lab.ask(path)
+def test_reader_without_a_token_is_refused(lab: Lab, path: str) -> None:
+    status, text = lab.get(path)
 
     assert status == 401
-    assert json.loads(told).keys() == {"error"}
+    assert json.loads(text).keys() == {"error"}
 
 
 @pytest.mark.parametrize("path", PROBES)
-def test_probes_are_answered_to_everybody(lab: Lab, path: str) -> None:
+def test_probes_need_no_token(lab: Lab, path: str) -> None:
     assert lab.status(path) == 200
     assert lab.status(path, "made-up") == 200
 
 
 @pytest.mark.parametrize("path", PAGES)
-def test_a_token_that_the_api_server_does_not_know_opens_nothing(lab: Lab, path: str) -> None:
+def test_unknown_token_is_refused(lab: Lab, path: str) -> None:
     assert lab.status(path, "made-up") == 401
 
 
-def test_an_account_without_a_right_reads_nothing_not_even_what_everybody_may_of_the_api_server(
+def test_account_without_permissions_reads_nothing(
     lab: Lab,
 ) -> None:
-    token = lab.token(lab.reader("nobody-in-particular"))
-    asks = lab.plane.api.with_token(token)
-    # The API server lets every account it knows get such a path, and says so of ours.
-    assert asks.request("GET", "/api/v1")["kind"] == "APIResourceList"
-    user = "system:serviceaccount:default:nobody-in-particular"
+    token = lab.token(lab.reader("without-permissions"))
+    client = lab.plane.api.with_token(token)
+    # The API server allows such a path to every authenticated user, so pages have another prefix.
+    assert client.request("GET", "/api/v1")["kind"] == "APIResourceList"
+    user = "system:serviceaccount:default:without-permissions"
     for path, is_allowed in (("/api/v1/plan", True), ("/gang-extender/plan", False)):
         review = {
             "apiVersion": "authorization.k8s.io/v1",
@@ -170,109 +171,109 @@ def test_an_account_without_a_right_reads_nothing_not_even_what_everybody_may_of
             },
         }
         where = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
-        told = lab.plane.api.request("POST", where, review)["status"]["allowed"]
-        assert told is is_allowed, path
+        allowed = lab.plane.api.request("POST", where, review)["status"]["allowed"]
+        assert allowed is is_allowed, path
 
     for path in PAGES:
-        status, told = lab.ask(path, token)
+        status, text = lab.get(path, token)
         assert status == 403, path
-        assert f"{user} may not get" in told
+        assert f"{user} may not get" in text
 
 
-def test_a_right_to_metrics_is_a_right_to_metrics_alone(lab: Lab) -> None:
+def test_permission_for_metrics_allows_metrics_alone(lab: Lab) -> None:
     token = lab.token(lab.reader("scraper", METRICS))
 
-    lab.until("/metrics", token, 200)
-    assert "gang_extender_ready" in lab.ask("/metrics", token)[1]
+    lab.wait_for_status("/metrics", token, 200)
+    assert "gang_extender_ready" in lab.get("/metrics", token)[1]
     for path in PAGES:
         assert lab.status(path, token) == (200 if path == "/metrics" else 403), path
 
 
-def test_a_right_to_all_pages_opens_all_pages(lab: Lab) -> None:
+def test_permission_for_all_pages_allows_all_pages(lab: Lab) -> None:
     token = lab.token(lab.reader("operator", EVERYTHING))
 
-    lab.until("/api/v1/plan", token, 200)
+    lab.wait_for_status("/api/v1/plan", token, 200)
     for path in PAGES:
         assert lab.status(path, token) == (404 if path == "/nothing" else 200), path
     assert lab.status("/api/v1/gangs/default/none", token) == 404
 
 
-def test_a_token_of_an_account_that_is_deleted_is_out_soon(lab: Lab) -> None:
+def test_token_of_a_deleted_account_is_refused_soon(lab: Lab) -> None:
     token = lab.token(lab.reader("leaving", EVERYTHING))
-    lab.until("/metrics", token, 200)
+    lab.wait_for_status("/metrics", token, 200)
     lab.plane.api.delete("serviceaccounts", "leaving", "default")
 
-    lab.until("/metrics", token, 401)
+    lab.wait_for_status("/metrics", token, 401)
 
 
-def test_a_right_that_is_taken_is_gone_soon(lab: Lab) -> None:
-    token = lab.token(lab.reader("fallen", EVERYTHING))
-    lab.until("/metrics", token, 200)
-    lab.plane.api.delete(f"clusterrolebindings.{RBAC}/v1", "fallen")
+def test_revoked_permission_is_refused_soon(lab: Lab) -> None:
+    token = lab.token(lab.reader("revoked", EVERYTHING))
+    lab.wait_for_status("/metrics", token, 200)
+    lab.plane.api.delete(f"clusterrolebindings.{RBAC}/v1", "revoked")
 
-    lab.until("/metrics", token, 403)
+    lab.wait_for_status("/metrics", token, 403)
 
 
-def test_with_an_audience_tokens_of_the_api_server_open_nothing(lab: Lab) -> None:
+def test_with_an_audience_other_tokens_are_refused(lab: Lab) -> None:
     name = lab.reader("bound", EVERYTHING)
     usual, bound = lab.token(name), lab.token(name, "gang-extender")
     with extender(lab.plane, lab.account, "--ops-audience=gang-extender") as other:
-        lab.until("/metrics", bound, 200, other)
+        lab.wait_for_status("/metrics", bound, 200, other)
         assert lab.status("/metrics", usual, other) == 401
-    # And the other way round: what opens these pages opens nothing else.
+    # Tokens for this audience are refused elsewhere.
     assert lab.status("/metrics", bound) == 401
     with pytest.raises(Exception, match="401"):
         lab.plane.api.with_token(bound).request("GET", "/api/v1")
 
 
-def test_a_crowd_with_made_up_tokens_is_none_at_the_api_server_and_others_read_on(
+def test_many_unknown_tokens_cause_few_reviews_and_others_can_read(
     lab: Lab,
 ) -> None:
     token = lab.token(lab.reader("patient", METRICS))
-    lab.until("/metrics", token, 200)
+    lab.wait_for_status("/metrics", token, 200)
     before, began = lab.reviews(), time.monotonic()
-    with ThreadPoolExecutor(40) as crowd:
-        told = crowd.map(lambda n: lab.stranger_status("/metrics", f"made-up-{n}"), range(2000))
+    with ThreadPoolExecutor(40) as threads:
+        requests = threads.map(
+            lambda n: lab.status_from_elsewhere("/metrics", f"made-up-{n}"), range(2000)
+        )
         served = [lab.status("/metrics", token) for _ in range(50)]
-        statuses = [*told]
+        statuses = [*requests]
     took_s = time.monotonic() - began
 
     assert served == [200] * 50
     assert {401, 429} <= set(statuses) <= {401, 429, 0}
-    # Twenty at once, then five in a second, and those of whoever reads on.
+    # Twenty at once, then five per second, and those of the other reader.
     assert lab.reviews() - before <= 20 + 5 * took_s + took_s / 10 + 2
 
 
-def test_while_the_api_server_does_not_answer_pages_are_closed_and_probes_are_not(
+def test_without_an_api_server_pages_are_refused_and_probes_answered(
     lab: Lab,
 ) -> None:
     token = lab.token(lab.reader("unlucky", METRICS))
-    lab.until("/metrics", token, 200)
+    lab.wait_for_status("/metrics", token, 200)
     os.kill(lab.plane.apiserver.pid, signal.SIGSTOP)
     try:
-        lab.until("/metrics", token, 503)
-        assert "the API server does not answer token reviews" in lab.ask("/metrics", token)[1]
+        lab.wait_for_status("/metrics", token, 503)
+        assert "the API server does not answer token reviews" in lab.get("/metrics", token)[1]
         assert lab.status("/healthz") == 200
     finally:
         os.kill(lab.plane.apiserver.pid, signal.SIGCONT)
 
-    lab.until("/metrics", token, 200)
+    lab.wait_for_status("/metrics", token, 200)
 
 
-def test_no_token_is_in_the_log(lab: Lab) -> None:
-    token = lab.token(lab.reader("secretive"))
+def test_log_has_no_tokens(lab: Lab) -> None:
+    token = lab.token(lab.reader("logged"))
     lab.status("/metrics", token)
-    lab.status("/metrics", "tell-nobody-of-me")
+    lab.status("/metrics", "secret-token")
     logs = "".join(path.read_text() for path in lab.plane.logs.glob("asking-*"))
 
     assert "a caller was refused" in logs
     assert token not in logs
-    assert "tell-nobody-of-me" not in logs
+    assert "secret-token" not in logs
 
 
-def test_prometheus_scrapes_with_the_token_of_its_account_as_the_manual_says(
-    lab: Lab, tmp_path: Path
-) -> None:
+def test_prometheus_scrapes_with_its_token_as_documented(lab: Lab, tmp_path: Path) -> None:
     page = (REPOSITORY / "docs" / "operations.md").read_text()
     shown = page.partition("<!-- scrape-authorization -->\n```yaml\n")[2].partition("```")[0]
     (tmp_path / "token").write_text(lab.token(lab.reader("prometheus", METRICS)))
@@ -282,16 +283,16 @@ def test_prometheus_scrapes_with_the_token_of_its_account_as_the_manual_says(
     with Prometheus("scraping", tmp_path, [lab.extender], scrapes) as scraping:
         lab.plane.programs.append(scraping)
         wait_for(
-            lambda: [each["value"][1] for each in scraping.ask("gang_extender_ready")] == ["1"],
-            LONG_S,
+            lambda: [each["value"][1] for each in scraping.query("gang_extender_ready")] == ["1"],
+            TIMEOUT_S,
             "it is scraped",
-            seeing=lambda: scraping.ask("up"),
+            seeing=lambda: scraping.query("up"),
         )
-        # An account that loses its right is seen to.
+        # Without its permission it cannot scrape.
         lab.plane.api.delete(f"clusterrolebindings.{RBAC}/v1", "prometheus")
         wait_for(
-            lambda: [each["value"][1] for each in scraping.ask("up")] == ["0"],
-            FORGOTTEN_S,
+            lambda: [each["value"][1] for each in scraping.query("up")] == ["0"],
+            EXPIRED_S,
             "it is not scraped any more",
             every_s=0.3,
         )
@@ -300,13 +301,13 @@ def test_prometheus_scrapes_with_the_token_of_its_account_as_the_manual_says(
 # The command line
 
 
-Types = Callable[..., subprocess.CompletedProcess[str]]
+RunCommand = Callable[..., subprocess.CompletedProcess[str]]
 
 
 @pytest.fixture(scope="module")
-def types(lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Types]:
-    """Type a command of ours, where the way to the extender leads through the API server."""
-    folder = tmp_path_factory.mktemp("typing")
+def run_command(lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunCommand]:
+    """Runs a command that reaches the extender through the API server."""
+    folder = tmp_path_factory.mktemp("commands")
     found = ensure("kubectl", "kwok")
     tools = scripts(folder / "bin")
     kubelet = ForwardingKubelet(
@@ -339,44 +340,46 @@ def types(lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Types]
         yield run
 
 
-def test_the_command_line_says_that_a_token_is_wanted_and_sends_that_of_the_kubeconfig(
-    types: Types,
+def test_command_line_reports_a_missing_token_and_sends_that_of_the_kubeconfig(
+    run_command: RunCommand,
 ) -> None:
     def without() -> subprocess.CompletedProcess[str]:
-        return types("kubectl", "gang", "queues")
+        return run_command("kubectl", "gang", "queues")
 
     wait_for(
         lambda: "requires authentication (--ops-auth)" in without().stderr,
         120,
-        "it is told that a token is wanted",
+        "the missing token is reported",
         seeing=lambda: without().stderr,
     )
-    ran = types("kubectl", "gang", "queues", "-o", "json", "--token-from=kubeconfig")
+    ran = run_command("kubectl", "gang", "queues", "-o", "json", "--token-from=kubeconfig")
 
     assert ran.returncode == 0, ran.stderr
     assert json.loads(ran.stdout)["kind"] == "QueueList"
 
 
-def test_the_command_line_sends_the_token_of_a_file(lab: Lab, types: Types, tmp_path: Path) -> None:
+def test_command_line_sends_the_token_of_a_file(
+    lab: Lab, run_command: RunCommand, tmp_path: Path
+) -> None:
     good, poor = tmp_path / "good", tmp_path / "poor"
     good.write_text(lab.token(lab.reader("typist", EVERYTHING)))
     poor.write_text(lab.token(lab.reader("guest")))
-    lab.until("/api/v1/plan", good.read_text(), 200)
+    lab.wait_for_status("/api/v1/plan", good.read_text(), 200)
 
-    ran = types("gang-extender", "gangs", "-A", f"--token-from={good}")
-    refused = types("gang-extender", "gangs", "-A", f"--token-from={poor}")
+    ran = run_command("gang-extender", "gangs", "-A", f"--token-from={good}")
+    refused = run_command("gang-extender", "gangs", "-A", f"--token-from={poor}")
 
     assert ran.returncode == 0, ran.stderr
     assert refused.returncode == 2
     assert "system:serviceaccount:default:guest may not get /gang-extender/plan" in refused.stderr
 
 
-def test_the_command_line_reads_over_tls_what_listens_for_others(
+def test_command_line_reads_over_tls(
     lab: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made = [sys.executable, "-m", "extender", "certificates", f"--directory={tmp_path}/tls"]
     subprocess.run(made, cwd=REPOSITORY, check=True, timeout=60)
-    # Of all that looks here, the waiting for its first answer as well.
+    # For all clients of this test, the readiness check included.
     monkeypatch.setenv("SSL_CERT_FILE", f"{tmp_path}/tls/ca.crt")
     pair = (
         f"--ops-tls-cert-file={tmp_path}/tls/server.crt",
@@ -395,6 +398,11 @@ def test_the_command_line_reads_over_tls_what_listens_for_others(
                 timeout=120,
             )
 
-        bears = f"--token-from={tmp_path}/token"
-        wait_for(lambda: run(bears).returncode == 0, LONG_S, "it reads", seeing=lambda: run(bears))
+        token_flag = f"--token-from={tmp_path}/token"
+        wait_for(
+            lambda: run(token_flag).returncode == 0,
+            TIMEOUT_S,
+            "it reads",
+            seeing=lambda: run(token_flag),
+        )
         assert run().returncode == 2

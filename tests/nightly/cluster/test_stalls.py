@@ -1,4 +1,4 @@
-"""An API server that stalls: connections stay open and nothing is answered."""
+"""A stalled API server: connections stay open without responses."""
 
 from __future__ import annotations
 
@@ -7,33 +7,33 @@ from tests.cluster.control_plane import ControlPlane
 from tests.cluster.extender_process import Extender
 from tests.cluster.waiting import wait_for
 
-#: A little more than is promised: the machine may be busy.
+#: A little more than the documented limits: the machine may be busy.
 NOTICED_S = 20.0
-GREEN_S = 15.0
+RECOVERED_S = 15.0
 
 
 def wait_until_silent_for(extender: Extender, word: str, seconds: float) -> None:
-    said = f"API server: no answer for {word}"
-    wait_for(lambda: said in extender.get("/readyz")[1], seconds, said, every_s=0.2)
+    message = f"API server: no answer for {word}"
+    wait_for(lambda: message in extender.get("/readyz")[1], seconds, message, every_s=0.2)
 
 
-def wait_until_green(extender: Extender) -> None:
-    wait_for(lambda: extender.get("/readyz")[0] == 200, GREEN_S, "it is green", every_s=0.1)
+def wait_until_ready(extender: Extender) -> None:
+    wait_for(lambda: extender.get("/readyz")[0] == 200, RECOVERED_S, "it is ready", every_s=0.1)
 
 
-def test_without_our_crds_a_stalled_api_server_is_noticed_as_soon(lab: ControlPlane) -> None:
+def test_stalled_api_server_is_noticed_without_the_crds(lab: ControlPlane) -> None:
     lab.kubectl("delete", "crd", "podgroups.scheduling.volcano.sh")
     with lab.extender() as extender:
         with lab.apiserver.stalled():
             wait_until_silent_for(extender, "", NOTICED_S)
-        wait_until_green(extender)
+        wait_until_ready(extender)
         lab.api.create(objects.namespace("after"))
-        wait_until_green(extender)
+        wait_until_ready(extender)
 
 
-def test_a_stall_that_outlasts_every_watch_is_forgiven_as_soon(lab: ControlPlane) -> None:
+def test_extender_recovers_from_a_stall_longer_than_a_watch(lab: ControlPlane) -> None:
     with lab.extender() as extender:
         with lab.apiserver.stalled():
-            # For longer than a bookmark takes.
+            # Longer than the interval of bookmarks.
             wait_until_silent_for(extender, "9", 130)
-        wait_until_green(extender)
+        wait_until_ready(extender)

@@ -1,4 +1,4 @@
-"""A PodGroup of which the API server does not keep the status apart."""
+"""PodGroups without the status subresource."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.cluster.reported import wait_until_running
 from tests.cluster.train_gang import gang
 
 
-def test_a_pod_group_without_a_status_subresource_is_written_as_a_whole(
+def test_status_is_written_without_the_status_subresource(
     new_plane: Callable[..., ControlPlane],
 ) -> None:
     plane = new_plane()

@@ -1,1 +1,1 @@
-"""Every call between us and the others, spoilt in every way: scenes, lanes, the walk, its table."""
+"""Injects every fault at every call between the extender and its peers, in short scenes."""

@@ -1,4 +1,4 @@
-"""An extender that is begun in milliseconds, by a process that has imported it before."""
+"""An extender that starts in milliseconds, as a fork of a process that has imported it."""
 
 from __future__ import annotations
 
@@ -14,30 +14,30 @@ from tests.cluster.extender_process import REPOSITORY, Extender
 
 
 class ForkedExtender(Extender):
-    """`gang-extender serve`, with a check of its own taken out where *plant* names one."""
+    """`gang-extender serve`, with the planted fault *plant*, if any."""
 
     start_s = 90
     plant = ""
-    _zygote: subprocess.Popen[str] | None = None
+    _fork_server: subprocess.Popen[str] | None = None
 
     def _launch(self) -> None:
         self._log_start = self._log_size()
-        if self._zygote is None or self._zygote.poll() is not None:
-            self._zygote = self._conceive()
-        zygote = self._zygote
-        assert zygote.stdin is not None
-        assert zygote.stdout is not None
+        if self._fork_server is None or self._fork_server.poll() is not None:
+            self._fork_server = self._start_fork_server()
+        server = self._fork_server
+        assert server.stdin is not None
+        assert server.stdout is not None
         command = self.command()
         arguments = [str(each) for each in command[command.index("serve") :]]
         wanted = {"log": str(self.log_file), "plant": self.plant, "arguments": arguments}
-        print(json.dumps(wanted), file=zygote.stdin, flush=True)
-        born: Any = _Forked(int(zygote.stdout.readline()))
-        self._process = born
-        reaper.remember(born.pid)
+        print(json.dumps(wanted), file=server.stdin, flush=True)
+        child: Any = _Forked(int(server.stdout.readline()))
+        self._process = child
+        reaper.remember(child.pid)
 
-    def _conceive(self) -> subprocess.Popen[str]:
-        zygote = subprocess.Popen(
-            [sys.executable, "-m", "tests.nightly.faults.zygote"],
+    def _start_fork_server(self) -> subprocess.Popen[str]:
+        server = subprocess.Popen(
+            [sys.executable, "-m", "tests.nightly.faults.fork_server"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
@@ -46,20 +46,20 @@ class ForkedExtender(Extender):
             text=True,
             start_new_session=True,
         )
-        reaper.remember(zygote.pid)
-        return zygote
+        reaper.remember(server.pid)
+        return server
 
     def terminate(self) -> None:
         super().terminate()
-        zygote, self._zygote = self._zygote, None
-        if zygote is not None:
-            zygote.kill()
-            zygote.communicate()
-            reaper.forget(zygote.pid)
+        server, self._fork_server = self._fork_server, None
+        if server is not None:
+            server.kill()
+            server.communicate()
+            reaper.forget(server.pid)
 
 
 class _Forked:
-    """A child of the other process, with as much of `Popen` as is asked for."""
+    """A process forked by the fork server, with the needed part of `Popen`."""
 
     def __init__(self, pid: int) -> None:
         self.pid = pid

@@ -1,4 +1,4 @@
-"""One control plane with one pair of ours, and a proxy on either side of the extender."""
+"""One control plane with one pair, and a proxy on either side of the extender."""
 
 from __future__ import annotations
 
@@ -40,25 +40,31 @@ from tests.nightly.faults.record import (
     Ready,
     Record,
 )
-from tests.nightly.faults.sightings import amounts
-from tests.nightly.faults.witness import EXTENDER, BindingWitness, HookWitness, name_call, name_hook
+from tests.nightly.faults.recorders import (
+    EXTENDER,
+    BindingRecorder,
+    HookRecorder,
+    name_call,
+    name_hook,
+)
+from tests.nightly.faults.watch_decoder import amounts
 
 from .forked import ForkedExtender
 
 SCHEDULER = "crash-scheduler"
-#: Of a namespace whose gang came in part none is held for up to two minutes before all of it is
-#: there; so each scene has the next one, and by the time they begin again that is over.
+#: After an incomplete gang the extender holds no binds in its namespace for up to two minutes, so
+#: each scene uses the next namespace.
 NAMESPACES = tuple(f"tenant-{index}" for index in range(40))
 URGENT = "crash-urgent"
 QUEUES = ("crash-a", "crash-b")
-#: A queue that may have half of all room.
+#: A queue that is limited to half of all capacity.
 LIMITED = "crash-limited"
-CEILING = 4
-#: All the room there is: what a leak takes away is missed by the next scene.
+LIMIT = 4
+#: The whole capacity, so that a leak makes the next scene fail.
 NODES = tuple(f"crash-{index}" for index in range(4))
 CPUS = 8
 BIND_TIMEOUT_S = 21.0
-#: Short spans, so that a scene that needs them all takes seconds.
+#: Short timeouts, so that scenes take seconds.
 FLAGS = (
     f"--scheduler-name={SCHEDULER}",
     "--prefer=pack",
@@ -73,20 +79,20 @@ CONFIG_FLAGS = (
     "--prefer=pack",
     f"--bind-timeout-s={BIND_TIMEOUT_S:g}",
 )
-#: A hook that is slow is still quick enough for kube-scheduler.
+#: Shorter than kube-scheduler's timeout.
 _SLOW_HOOK_S = 1.0
 _QUIET_S = 30.0
 
 
-class Rolling(Record):
-    """A record that can begin anew, with the nodes and queues that there are."""
+class RestartableRecord(Record):
+    """A record that can be restarted, with the existing nodes and queues."""
 
-    def begin(self) -> None:
+    def restart(self) -> None:
         with self._lock:
             self._moments = [each for each in self._moments if isinstance(each, NodeSet | QueueSet)]
 
-    def page(self) -> Record:
-        """Give what was noted since, without the late end of a pod from before."""
+    def since_restart(self) -> Record:
+        """Return the moments since the restart, without those of older pods."""
         moments = list(self)
         made = {each.uid for each in moments if isinstance(each, PodCreated)}
         later = (PodBound, PodLeaving, PodEnded)
@@ -95,13 +101,13 @@ class Rolling(Record):
 
 @dataclass(frozen=True, slots=True)
 class _Address:
-    """Where kube-scheduler is to ask: the proxy."""
+    """The URL of the proxy, for kube-scheduler's configuration."""
 
     url: str
 
 
 class Lane:
-    """Plays one scene at a time, for a `with` block."""
+    """Runs one scene at a time, during a `with` block."""
 
     def __init__(self, folder: Path, board: ProxyLoop) -> None:
         self._folder = folder
@@ -112,7 +118,7 @@ class Lane:
         self._ends = threading.Event()
         self._namespaces = cycle(NAMESPACES)
         self.namespace = next(self._namespaces)
-        self.record = Rolling()
+        self.record = RestartableRecord()
 
     def __enter__(self) -> Self:
         try:
@@ -130,7 +136,7 @@ class Lane:
     ) -> None:
         self._running.close()
 
-    def _dismiss(self, keeper: threading.Thread) -> None:
+    def _stop_keeper(self, keeper: threading.Thread) -> None:
         self._ends.set()
         self._was_killed.set()
         keeper.join(60)
@@ -144,7 +150,7 @@ class Lane:
             *map(objects.namespace, NAMESPACES),
             objects.priority_class(URGENT, 1000),
             *map(objects.queue, QUEUES),
-            objects.queue(LIMITED, capability={"cpu": str(CEILING)}),
+            objects.queue(LIMITED, capability={"cpu": str(LIMIT)}),
             *(objects.node(name, cpu=str(CPUS // len(NODES))) for name in NODES),
         )
         self.plane.wait_until_nodes_are_ready(list(NODES))
@@ -159,9 +165,9 @@ class Lane:
         address: Any = _Address(f"http://127.0.0.1:{self.hooks.port}")
         config = self.plane.scheduler_config(address, *CONFIG_FLAGS)
         self.scheduler = running.enter_context(self.plane.scheduler(config))
-        keeper = threading.Thread(target=self._keep, name="keeper", daemon=True)
+        keeper = threading.Thread(target=self._restart_killed, name="keeper", daemon=True)
         keeper.start()
-        running.callback(self._dismiss, keeper)
+        running.callback(self._stop_keeper, keeper)
 
     def _open_proxies(self) -> None:
         self.calls = Proxy(
@@ -169,7 +175,7 @@ class Lane:
             lambda: self.plane.apiserver.ports[0],
             tls=True,
             kill=self.kill,
-            witness=BindingWitness(self.record),
+            witness=BindingRecorder(self.record),
         )
         self.hooks = Proxy(
             name_hook,
@@ -177,50 +183,50 @@ class Lane:
             kill=self.kill,
             answers_before_kill=True,
             slow_s=_SLOW_HOOK_S,
-            witness=HookWitness(self.record),
+            witness=HookRecorder(self.record),
         )
         for proxy in (self.calls, self.hooks):
             self._board.run(proxy.listen())
             self._running.callback(lambda proxy=proxy: self._board.run(proxy.close()))
 
     def _kubeconfig(self) -> Path:
-        """The extender's, by way of the proxy; that speaks TLS to the API server for it."""
+        """Write the extender's kubeconfig for the proxy, which uses TLS to the API server."""
         about = yaml.safe_load(self.plane.kubeconfig("extender").read_text())
         about["clusters"][0]["cluster"] = {"server": f"http://127.0.0.1:{self.calls.port}"}
         path = self.plane.folder / "extender-by-proxy.kubeconfig"
         path.write_text(yaml.safe_dump(about))
         return path
 
-    # Killing and coming back
+    # Kill and restart
 
     def kill(self) -> None:
-        """End the extender at once; it is started again by itself."""
+        """Kill the extender; the keeper thread restarts it."""
         with self._killing:
-            # It hangs up from here on; that nobody listens any more may take a second to be seen.
+            # Connections close from here on; the port may stay open for up to a second.
             self.record.note(Killed(at=self.record.now(), who=EXTENDER))
             with suppress(AssertionError, ProcessLookupError):
                 os.killpg(self.extender.pid, signal.SIGKILL)
-            self._wait_until_nobody_listens()
+            self._wait_until_port_is_closed()
             self.record.note(Killed(at=self.record.now(), who=EXTENDER, still=True))
             self._was_killed.set()
 
-    def _wait_until_nobody_listens(self) -> None:
-        """The kernel takes connections for it until the last of its processes is gone."""
+    def _wait_until_port_is_closed(self) -> None:
+        """Wait: the kernel accepts connections until the last process is gone."""
         for _ in range(1000):
-            with socket.socket() as knock:
-                if knock.connect_ex(("127.0.0.1", self.extender.ports[0])) != 0:
+            with socket.socket() as probe:
+                if probe.connect_ex(("127.0.0.1", self.extender.ports[0])) != 0:
                     return
             time.sleep(0.002)
 
-    def _keep(self) -> None:
+    def _restart_killed(self) -> None:
         while True:
             self._was_killed.wait()
             if self._ends.is_set():
                 return
             self._was_killed.clear()
             self.extender.kill()
-            # Once more: what was written to it while it died was written to nobody.
-            self._wait_until_nobody_listens()
+            # Recorded again: calls that arrived while it died are lost.
+            self._wait_until_port_is_closed()
             self.record.note(Killed(at=self.record.now(), who=EXTENDER, still=True))
             try:
                 self.extender.start()
@@ -228,7 +234,7 @@ class Lane:
                 with self._killing:
                     was_killed_again = self._was_killed.is_set()
                 if not was_killed_again:
-                    # Not killed again, and yet not there: it is tried once more, and told.
+                    # Not killed again, and yet not running: retry.
                     print(f"the extender did not start: {why}", file=sys.stderr, flush=True)
                     self._was_killed.set()
                 continue
@@ -238,8 +244,8 @@ class Lane:
     def is_up(self) -> bool:
         return not self._was_killed.is_set() and self.extender.is_running
 
-    def become(self, plant: str) -> None:
-        """Run the extender with *plant*, or with "" as it is."""
+    def use_plant(self, plant: str) -> None:
+        """Run the extender with a planted fault, or with "" without one."""
         if plant != self.extender.plant:
             self.extender.plant = plant
             self.kill()
@@ -247,70 +253,70 @@ class Lane:
 
     # One point
 
-    def begin(self, what: str) -> None:
-        """Begin a page of the record, in another namespace."""
+    def start_point(self, what: str) -> None:
+        """Restart the record, and use another namespace."""
         self.namespace = next(self._namespaces)
-        self.record.begin()
+        self.record.restart()
         self.record.line(what)
 
-    def written(self) -> int:
-        """Count the bytes that the extender has written into its log so far."""
+    def log_size(self) -> int:
+        """Return the size of the extender's log."""
         log = self.extender.log_file
         return log.stat().st_size if log.exists() else 0
 
     def tracebacks(self, since: int) -> list[str]:
-        """Give the lines with which tracebacks begin that it wrote after so many bytes."""
+        """Return the first lines of tracebacks in the log after the byte *since*."""
         found = re.finditer(r"^.*Traceback \(most recent.*$", self.extender.log(since), re.M)
         return [each.group() for each in found]
 
     def arm(self, script: Script) -> None:
-        """Let both proxies count from now on, by this script."""
+        """Let both proxies use *script* from now on."""
         self.calls.script = script
         self.hooks.script = script
 
     def disarm(self) -> None:
-        """Let everything pass."""
+        """Let both proxies inject no faults."""
         self.arm(Script())
 
     def clean(self) -> None:
-        """Take everything away, and wait until all have seen it."""
+        """Delete everything, and wait until the observer has seen it."""
         for resource in ("pods", objects.POD_GROUPS):
             self.api.delete_all(resource, self.namespace, grace_seconds=0)
-        wait_for(lambda: not self._alive(), _QUIET_S, "all pods are seen to be gone")
+        wait_for(lambda: not self._alive(), _QUIET_S, "all pods are deleted")
 
     @property
-    def holds_nothing(self) -> bool:
-        """Whether the extender is ready and says that no bind waits."""
+    def has_no_waiting_binds(self) -> bool:
+        """Return whether the extender is ready and no bind waits."""
         try:
             return self.is_up and self.extender.is_ready() and not self.extender.waiting_binds
         except (urllib3.exceptions.HTTPError, OSError):
-            return False  # killed while it was asked
+            return False  # killed meanwhile
 
     def wait_until_quiet(self, seconds: float = _QUIET_S) -> None:
-        """Wait until the extender is up, holds nothing and counts nothing as taken; note it.
+        """Wait until the extender is ready, no bind waits and no capacity is used; record it.
 
-        Nobody can judge what it never says: then this is no quiet, but an error.
+        Raises if the extender never reports its usage.
         """
-        told: list[dict[str, dict[str, int]]] = []
+        reports: list[dict[str, dict[str, int]]] = []
 
         def is_quiet() -> bool:
-            if not self.holds_nothing:
+            if not self.has_no_waiting_binds:
                 return False
-            told.append(self.taken())
-            return not told[-1]
+            reports.append(self.usage())
+            return not reports[-1]
 
-        wait_for(lambda: self.holds_nothing, 90, "the extender is ready and holds nothing")
+        wait_for(lambda: self.has_no_waiting_binds, 90, "the extender is ready and no bind waits")
         try:
-            wait_for(is_quiet, seconds, "it says what it counts as taken", every_s=0.05)
+            wait_for(is_quiet, seconds, "it reports no usage", every_s=0.05)
         except AssertionError:
-            if not told:
+            if not reports:
                 raise
-        self.record.note(Promised(at=self.record.now(), who=EXTENDER, taken=told[-1]))
+        self.record.note(Promised(at=self.record.now(), who=EXTENDER, taken=reports[-1]))
 
-    def taken(self) -> dict[str, dict[str, int]]:
-        """Ask the extender what it counts as taken on each node, in thousandths.
+    def usage(self) -> dict[str, dict[str, int]]:
+        """Return the usage of each node by the extender's snapshot, in thousandths.
 
-        What stands on a node in its snapshot is there, or promised room there.
+        The pods of a node in its snapshot are bound there, or have a reservation.
         """
         taken: dict[str, dict[str, int]] = {}
         for thing in self._snapshot():
@@ -322,14 +328,14 @@ class Lane:
         return taken
 
     def planned_with(self, kind: str, name: str) -> Object:
-        """Ask the extender what it knows of an object with which it plans."""
+        """Return an object of the extender's last snapshot."""
         named = (each for each in self._snapshot() if each["metadata"]["name"] == name)
         found = next((each for each in named if each["kind"] == kind), None)
         assert found is not None, f"there is no {kind} {name} in the snapshot"
         return found
 
     def _snapshot(self) -> list[Object]:
-        """Give what its last plan saw; whoever waits for something asks again."""
+        """Return the objects of its last plan; raises AssertionError while it does not answer."""
         try:
             with urllib3.PoolManager(retries=False, timeout=5) as http:
                 answer = http.request("GET", f"{self.extender.ops_url}/api/v1/snapshot")
@@ -339,13 +345,13 @@ class Lane:
             raise AssertionError(f"the snapshot does not answer: {why}") from why
 
     def _alive(self) -> set[str]:
-        """The pods that the observer has not seen end."""
+        """Return the pods that have not ended by the record."""
         moments = list(self.record)
         ended = {each.uid for each in moments if isinstance(each, PodEnded)}
         return {each.uid for each in moments if isinstance(each, PodCreated)} - ended
 
-    def tolerate(self) -> None:
-        """Come back to a known state after a scene that did not end well."""
+    def reset(self) -> None:
+        """Restore a known state after a failed scene."""
         with suppress(ApiError, AssertionError):
             self.clean()
         self.kill()

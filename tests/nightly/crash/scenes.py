@@ -1,4 +1,4 @@
-"""Short stories of gangs, each with its proper end: whole, or nobody."""
+"""Short scenes with gangs, each with its expected end: the whole gang is bound, or no member."""
 
 from __future__ import annotations
 
@@ -10,201 +10,201 @@ from tests.cluster.faults import Fault
 from tests.cluster.waiting import wait_for
 from tests.nightly.faults.record import Killed
 
-from .lane import CEILING, CPUS, LIMITED, QUEUES, SCHEDULER, URGENT
-from .stage import Stage
+from .lane import CPUS, LIMIT, LIMITED, QUEUES, SCHEDULER, URGENT
+from .scene_run import SceneRun
 
-#: Two seconds, and an eviction that is not answered for fifteen.
-TAKEN_BACK_S = 25.0
-
-
-def _gang(stage: Stage) -> None:
-    stage.gang("train", 4)
-    stage.wait_until_bound("train", 4)
+#: Two seconds, and an eviction without a response for fifteen.
+EVICTED_S = 25.0
 
 
-def _large(stage: Stage) -> None:
-    stage.gang("train", 8)
-    stage.wait_until_bound("train", 8)
+def _gang(run: SceneRun) -> None:
+    run.gang("train", 4)
+    run.wait_until_bound("train", 4)
 
 
-def _surplus(stage: Stage) -> None:
-    stage.gang("train", 6, minimum=3)
-    stage.wait_until_bound("train", 6)
+def _large(run: SceneRun) -> None:
+    run.gang("train", 8)
+    run.wait_until_bound("train", 8)
 
 
-def _lone(stage: Stage) -> None:
-    stage.lane.api.create(
+def _surplus(run: SceneRun) -> None:
+    run.gang("train", 6, minimum=3)
+    run.wait_until_bound("train", 6)
+
+
+def _lone(run: SceneRun) -> None:
+    run.lane.api.create(
         *(
-            objects.pod(f"{stage.name('lone')}-{index}", stage.lane.namespace, scheduler=SCHEDULER)
+            objects.pod(f"{run.name('lone')}-{index}", run.lane.namespace, scheduler=SCHEDULER)
             for index in range(4)
         )
     )
-    stage.wait_until_bound("lone", 4)
+    run.wait_until_bound("lone", 4)
 
 
-def _compete(stage: Stage) -> None:
-    stage.gang("left", 5)
-    stage.gang("right", 5)
-    first, second = _wait_until_one_is_whole(stage, 5)
-    assert stage.bound(second) == 0, f"{stage.bound(second)} of the other are bound, too"
-    stage.delete(first, *range(5))
-    stage.wait_until_bound(second, 5)
+def _compete(run: SceneRun) -> None:
+    run.gang("left", 5)
+    run.gang("right", 5)
+    first, second = _wait_until_one_is_whole(run, 5)
+    assert run.bound(second) == 0, f"{run.bound(second)} of the other are bound, too"
+    run.delete(first, *range(5))
+    run.wait_until_bound(second, 5)
 
 
-def _ceiling(stage: Stage) -> None:
-    """There is room for both, and their queue may have no more than one of them."""
-    stage.gang("left", CEILING, queue=LIMITED)
-    stage.gang("right", CEILING, queue=LIMITED)
-    first, second = _wait_until_one_is_whole(stage, CEILING)
-    too_many = stage.look_for_starts(second)
+def _ceiling(run: SceneRun) -> None:
+    """Both fit, but their queue is limited to one of them."""
+    run.gang("left", LIMIT, queue=LIMITED)
+    run.gang("right", LIMIT, queue=LIMITED)
+    first, second = _wait_until_one_is_whole(run, LIMIT)
+    too_many = run.count_starts(second)
     assert too_many == 0, f"{too_many} of the other are bound, too"
-    stage.delete(first, *range(CEILING))
-    stage.wait_until_bound(second, CEILING)
+    run.delete(first, *range(LIMIT))
+    run.wait_until_bound(second, LIMIT)
 
 
-def _wait_until_one_is_whole(stage: Stage, size: int) -> tuple[str, str]:
-    """Name that of left and right which is whole, and the other."""
+def _wait_until_one_is_whole(run: SceneRun, size: int) -> tuple[str, str]:
+    """Return which of left and right is whole, and the other."""
     wait_for(
-        lambda: size in (stage.bound("left"), stage.bound("right")),
-        stage.patience_s,
+        lambda: size in (run.bound("left"), run.bound("right")),
+        run.timeout_s,
         "one is whole",
     )
-    return ("left", "right") if stage.bound("left") == size else ("right", "left")
+    return ("left", "right") if run.bound("left") == size else ("right", "left")
 
 
-def _missing(stage: Stage) -> None:
-    stage.group("train", 4)
-    stage.add("train", 0, 1, 2)
-    stage.wait_until_asked("hook-bind", 3, 3)
-    stage.wait_until_none_is_held()
-    stage.nobody_of("train", "before the last member came")
-    stage.add("train", 3)
-    stage.wait_until_bound("train", 4)
+def _missing(run: SceneRun) -> None:
+    run.group("train", 4)
+    run.add("train", 0, 1, 2)
+    run.wait_until_called("hook-bind", 3, 3)
+    run.wait_until_no_bind_waits()
+    run.assert_none_bound("train", "before the last member was created")
+    run.add("train", 3)
+    run.wait_until_bound("train", 4)
 
 
-def _late(stage: Stage) -> None:
-    stage.group("train", 4)
-    stage.add("train", 0, 1)
-    stage.wait_until_asked("hook-bind", 2, 2)
-    stage.add("train", 2, 3)
-    stage.wait_until_bound("train", 4)
+def _late(run: SceneRun) -> None:
+    run.group("train", 4)
+    run.add("train", 0, 1)
+    run.wait_until_called("hook-bind", 2, 2)
+    run.add("train", 2, 3)
+    run.wait_until_bound("train", 4)
 
 
-def _replaced(stage: Stage) -> None:
-    stage.group("train", 4)
-    stage.add("train", 0, 1, 2)
-    stage.wait_until_asked("hook-bind", 2, 2)
-    stage.delete("train", 1)
-    stage.add("train", 3, 4)
-    stage.wait_until_bound("train", 4)
+def _replaced(run: SceneRun) -> None:
+    run.group("train", 4)
+    run.add("train", 0, 1, 2)
+    run.wait_until_called("hook-bind", 2, 2)
+    run.delete("train", 1)
+    run.add("train", 3, 4)
+    run.wait_until_bound("train", 4)
 
 
-def _abandoned(stage: Stage) -> None:
-    stage.group("train", 4)
-    stage.add("train", 0, 1, 2)
-    stage.wait_until_asked("hook-bind", 3, 2)
-    stage.delete("train", 0, 1, 2)
-    stage.wait_until_none_is_held()
-    stage.nobody_of("train", "although the gang never was whole")
+def _abandoned(run: SceneRun) -> None:
+    run.group("train", 4)
+    run.add("train", 0, 1, 2)
+    run.wait_until_called("hook-bind", 3, 2)
+    run.delete("train", 0, 1, 2)
+    run.wait_until_no_bind_waits()
+    run.assert_none_bound("train", "although the gang was never complete")
 
 
-def _closed(stage: Stage) -> None:
-    """Its queue is closed while a gang waits for its last member."""
+def _closed(run: SceneRun) -> None:
+    """The queue is closed while a gang waits for its last member."""
     queue = QUEUES[0]
-    stage.group("train", 4, queue=queue)
-    stage.add("train", 0, 1, 2)
-    stage.wait_until_asked("hook-bind", 3, 2)
-    with stage.closed(queue):
-        stage.add("train", 3)
-        stage.look_for_starts("train")
-        stage.nobody_of("train", "while the queue was closed")
-    stage.wait_until_bound("train", 4)
+    run.group("train", 4, queue=queue)
+    run.add("train", 0, 1, 2)
+    run.wait_until_called("hook-bind", 3, 2)
+    with run.closed(queue):
+        run.add("train", 3)
+        run.count_starts("train")
+        run.assert_none_bound("train", "while the queue was closed")
+    run.wait_until_bound("train", 4)
 
 
-def _cordoned(stage: Stage) -> None:
-    """A node is cordoned while members of a gang are held for it."""
-    stage.group("train", 4)
-    stage.add("train", 0, 1, 2)
-    stage.wait_until_asked("hook-bind", 3, 2)
-    node = stage.node_of_a_hold()
-    with stage.cordoned(node):
-        stage.add("train", 3)
-        stage.wait_until_bound("train", 4)
-        stage.nobody_on(node, "train", "while it was cordoned")
+def _cordoned(run: SceneRun) -> None:
+    """A node is cordoned while binds to it wait."""
+    run.group("train", 4)
+    run.add("train", 0, 1, 2)
+    run.wait_until_called("hook-bind", 3, 2)
+    node = run.node_of_a_waiting_bind()
+    with run.cordoned(node):
+        run.add("train", 3)
+        run.wait_until_bound("train", 4)
+        run.assert_none_bound_to(node, "train", "while it was cordoned")
 
 
-def _reclaim(stage: Stage) -> None:
+def _reclaim(run: SceneRun) -> None:
     theirs, ours = QUEUES
-    stage.gang("small", 4, queue=theirs)
-    stage.gang("other", 4, queue=theirs)
-    stage.wait_until_bound("small", 4)
-    stage.wait_until_bound("other", 4)
-    stage.gang("due", 4, queue=ours)
-    stage.wait_until_bound("due", 4)
-    assert stage.ended("small") + stage.ended("other") == 4, "more left than had to"
+    run.gang("small", 4, queue=theirs)
+    run.gang("other", 4, queue=theirs)
+    run.wait_until_bound("small", 4)
+    run.wait_until_bound("other", 4)
+    run.gang("due", 4, queue=ours)
+    run.wait_until_bound("due", 4)
+    assert run.ended("small") + run.ended("other") == 4, "more pods were evicted than needed"
 
 
-def _preempt(stage: Stage) -> None:
-    stage.gang("low", 4)
-    stage.gang("also", 4)
-    stage.wait_until_bound("low", 4)
-    stage.wait_until_bound("also", 4)
-    stage.gang("urgent", 4, priority=URGENT)
-    stage.wait_until_bound("urgent", 4)
+def _preempt(run: SceneRun) -> None:
+    run.gang("low", 4)
+    run.gang("also", 4)
+    run.wait_until_bound("low", 4)
+    run.wait_until_bound("also", 4)
+    run.gang("urgent", 4, priority=URGENT)
+    run.wait_until_bound("urgent", 4)
 
 
-def _torn(stage: Stage) -> None:
-    name = stage.name("train")
-    stage.script.set_standing("bind", f"{name}-3", Fault.REFUSED)
-    stage.group("train", 4)
-    stage.add("train", 0, 1, 2, 3, owned=True)
-    stage.wait_until_bound("train", 3)
+def _refused_binding(run: SceneRun) -> None:
+    name = run.name("train")
+    run.script.set_standing("bind", f"{name}-3", Fault.REFUSED)
+    run.group("train", 4)
+    run.add("train", 0, 1, 2, 3, owned=True)
+    run.wait_until_bound("train", 3)
 
     def is_over() -> bool:
-        # A fault at the binding that is refused stands in the place of the refusal: it may succeed.
-        return stage.ended("train") >= 3 or stage.bound("train") == 4
+        # A fault at the refused binding replaces the refusal, so the binding may succeed.
+        return run.ended("train") >= 3 or run.bound("train") == 4
 
     try:
-        wait_for(is_over, TAKEN_BACK_S, "what had started has left, or all of it has started")
+        wait_for(is_over, EVICTED_S, "the bound members are evicted, or all are bound")
     except AssertionError:
-        if not stage.lane.record.of(Killed):
+        if not run.lane.record.of(Killed):
             raise
-        # Whoever was killed meanwhile knows nothing of it: then the controller's new pods complete
-        # the gang as soon as they can be bound. Whole, or nobody.
-        stage.script.set_standing("bind", f"{name}-3", None)
-        left = stage.ended("train")
-        stage.add("train", *range(4, 4 + left), owned=True)
-        stage.wait_until_bound("train", 4 + left)
+        # An extender that was killed meanwhile does not know of it: then new pods of the
+        # controller complete the gang when they can be bound.
+        run.script.set_standing("bind", f"{name}-3", None)
+        left = run.ended("train")
+        run.add("train", *range(4, 4 + left), owned=True)
+        run.wait_until_bound("train", 4 + left)
 
 
-def _told(stage: Stage) -> None:
-    """What is written about a gang that runs, and one that cannot, is part of the scene."""
-    stage.gang("train", 4)
-    stage.gang("huge", CPUS + 1)
-    stage.wait_until_bound("train", 4)
-    stage.wait_until_phase("train", "Running")
-    stage.wait_until_phase("huge", "Pending", "Inqueue")
-    stage.nobody_of("huge", "although there is no room for it")
+def _status(run: SceneRun) -> None:
+    """The status of a running gang and of one that does not fit is part of the scene."""
+    run.gang("train", 4)
+    run.gang("huge", CPUS + 1)
+    run.wait_until_bound("train", 4)
+    run.wait_until_phase("train", "Running")
+    run.wait_until_phase("huge", "Pending", "Inqueue")
+    run.assert_none_bound("huge", "although it does not fit")
 
 
-def _restart(stage: Stage) -> None:
-    stage.group("train", 4)
-    stage.add("train", 0, 1)
-    stage.wait_until_asked("hook-bind", 2, 2)
-    stage.lane.kill()
-    stage.add("train", 2, 3)
-    stage.wait_until_bound("train", 4)
+def _restart(run: SceneRun) -> None:
+    run.group("train", 4)
+    run.add("train", 0, 1)
+    run.wait_until_called("hook-bind", 2, 2)
+    run.lane.kill()
+    run.add("train", 2, 3)
+    run.wait_until_bound("train", 4)
 
 
 @dataclass(frozen=True, slots=True)
 class Scene:
-    """A story, and what it may cost."""
+    """A named scene."""
 
     name: str
-    play: Callable[[Stage], None]
-    #: Whether a gang may stand in part for longer than we promise, because its premise is that
-    #: the API server refuses one binding for good.
-    is_torn: bool = False
+    play: Callable[[SceneRun], None]
+    #: Whether a gang may be partial for longer than guaranteed, since the API server refuses one
+    #: binding permanently.
+    may_be_partial: bool = False
 
 
 SCENES = (
@@ -222,7 +222,7 @@ SCENES = (
     Scene("cordoned", _cordoned),
     Scene("reclaim", _reclaim),
     Scene("preempt", _preempt),
-    Scene("told", _told),
-    Scene("torn", _torn, is_torn=True),
+    Scene("told", _status),
+    Scene("torn", _refused_binding, may_be_partial=True),
     Scene("restart", _restart),
 )

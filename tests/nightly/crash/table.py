@@ -1,4 +1,4 @@
-"""The table of a walk: where which fault was tried how often, and what broke."""
+"""The table of a walk: how often each fault was injected at each call, and the breaches."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .walk import TOO_MUCH, Outcome
 
 
 def table(outcomes: Sequence[Outcome]) -> str:
-    """One row for each site, one column for each fault; a breach shows as `3 of 12`."""
+    """Return a table with a row per site and a column per fault; breaches as `3 of 12`."""
     tried: Counter[tuple[str, Fault]] = Counter()
     broken: Counter[tuple[str, Fault]] = Counter()
     for each in outcomes:
@@ -42,12 +42,12 @@ def table(outcomes: Sequence[Outcome]) -> str:
 
 
 def figures(outcomes: Sequence[Outcome]) -> str:
-    """What was walked, in a few lines."""
+    """Return a summary of the walk."""
     met = [each for each in outcomes if each.was_met]
     lines = [
         f"{len(met)} points in {len({each.tried.scene.name for each in met})} scenes,"
         f" {sum(bool(each.breaches) for each in outcomes)} with a breach;"
-        f" {len(outcomes) - len(met)} more did not come to their call",
+        f" {len(outcomes) - len(met)} more did not reach their call",
         f"longest in part: {max((each.partial_s for each in outcomes), default=0.0):.2f} s;"
         f" a point took {statistics.median(each.took_s for each in outcomes):.1f} s,"
         f" at most {max(each.took_s for each in outcomes):.1f} s",
@@ -55,11 +55,11 @@ def figures(outcomes: Sequence[Outcome]) -> str:
     if disturbed := sum(bool(each.disturbed) for each in outcomes):
         lines.append(
             f"{disturbed} broke while the host took more than {TOO_MUCH:.0%} of the processors,"
-            " and were played again"
+            " and were repeated"
         )
     for only_killed, what in (
-        (True, "ready again after SIGKILL, its modules read before"),
-        (False, "where a call of its start failed besides"),
+        (True, "ready again after SIGKILL, with its modules imported before"),
+        (False, "with a failed call at its start"),
     ):
         if again := [
             (seconds, str(each.tried))

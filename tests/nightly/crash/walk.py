@@ -1,4 +1,4 @@
-"""Walks the points: each is one fault at one call of one scene, and the record is the judge."""
+"""Runs the points: each is one fault at one call of one scene, checked by the record."""
 
 from __future__ import annotations
 
@@ -23,42 +23,42 @@ from tests.cluster.api import ApiError
 from tests.cluster.faults import KILLS, Fault, FaultPoint, Script, faults_of
 from tests.cluster.proxy import ProxyLoop
 from tests.cluster.steal_time import steal_time
-from tests.nightly.faults import wholeness
+from tests.nightly.faults import partial_gangs
 from tests.nightly.faults.breaches import Bounds
-from tests.nightly.faults.planted import QUICK_EARS
+from tests.nightly.faults.planted import SHORT_SILENCE
 from tests.nightly.faults.record import Asked, CutOff, Record
 from tests.nightly.faults.verdict import Verdict, judge
 
-from .excuses import GIVEN_UP, NO_END, NOT_JUDGED, SLOW, TRACEBACK, WRONG_END, are_all_of_time
 from .lane import BIND_TIMEOUT_S, Lane
+from .scene_run import TIMEOUT_S, SceneRun, WrongEnd
 from .scenes import Scene
-from .stage import PATIENCE_S, Stage, WrongEnd
+from .time_breaches import GIVEN_UP, NO_END, NOT_JUDGED, SLOW, TRACEBACK, WRONG_END, are_all_of_time
 
-#: Nothing may take longer than kube-scheduler waits for a bind.
+#: Every call must be answered within kube-scheduler's timeout of a bind.
 BOUNDS = Bounds(answer_s=BIND_TIMEOUT_S + 1.0, told_s={**Bounds().told_s, "bind": BIND_TIMEOUT_S})
-#: More of the same call in one scene are more of the same.
+#: Later occurrences of the same call in a scene are left out.
 _MOST_OCCURRENCES = 12
-#: A plant that shows shows soon.
-PLANTED_PATIENCE_S = 25.0
-#: Of all processors: what time alone can break while the host takes more is played again, so often.
+#: The timeout with a planted fault, which shows soon.
+PLANTED_TIMEOUT_S = 25.0
+#: Share of all processors: if the host takes more, breaches of time limits are repeated, so often.
 TOO_MUCH = 0.25
-_AGAIN = 2
+_REPEATS = 2
 _NO_ENDS = (AssertionError, ApiError, urllib3.exceptions.HTTPError, OSError)
 _numbers = count(1)
 
 
 @dataclass(frozen=True, slots=True)
 class Try:
-    """One point of one scene; without a point, the scene as it is."""
+    """One point of one scene; without a point, the scene without a fault."""
 
     scene: Scene
     point: FaultPoint | None = None
-    #: What was taken out of the extender.
+    #: The planted fault of the extender.
     plant: str = ""
 
     @property
     def is_only_killed(self) -> bool:
-        """Whether nothing else went wrong: one fault is tried at a time."""
+        """Return whether the fault is a kill, or none."""
         return self.point is None or self.point.fault in KILLS
 
     def __str__(self) -> str:
@@ -68,69 +68,69 @@ class Try:
 
 @dataclass(slots=True)
 class Outcome:
-    """What became of it."""
+    """The result of a try."""
 
     tried: Try
-    #: Whether the call came at all.
+    #: Whether the call of the point was reached.
     was_met: bool
     took_s: float
     breaches: list[str] = field(default_factory=list)
     calls: dict[str, int] = field(default_factory=dict)
     partial_s: float = 0.0
     ready_again_s: list[float] = field(default_factory=list)
-    #: Of all processors, what the host took meanwhile.
+    #: The share of all processors that the host took.
     taken: float = 0.0
-    #: What broke before, while the host took too much.
+    #: Breaches of earlier runs, while the host took too much.
     disturbed: list[str] = field(default_factory=list)
 
 
-def play_calmly(lane: Lane, tried: Try, keep: Path | None = None) -> Outcome:
-    """Play one scene, and again if it was too slow while the machine was not ours."""
+def run_undisturbed(lane: Lane, tried: Try, keep: Path | None = None) -> Outcome:
+    """Run one scene, and repeat it if it was too slow while the host took the processors."""
     disturbed: list[str] = []
     while True:
-        outcome = play(lane, tried, keep)
+        outcome = run_scene(lane, tried, keep)
         is_excused = outcome.taken > TOO_MUCH and are_all_of_time(outcome.breaches)
-        if not outcome.breaches or not is_excused or len(disturbed) == _AGAIN:
+        if not outcome.breaches or not is_excused or len(disturbed) == _REPEATS:
             outcome.disturbed = disturbed
             return outcome
         disturbed.append(f"the host took {outcome.taken:.0%}: {'; '.join(outcome.breaches)}")
 
 
-def play(lane: Lane, tried: Try, keep: Path | None = None) -> Outcome:
-    """Play one scene with its fault, and judge what was seen; *keep* is for records of breaches."""
+def run_scene(lane: Lane, tried: Try, keep: Path | None = None) -> Outcome:
+    """Run one scene with its fault, and check the record; *keep* is for records of breaches."""
     is_silent = tried.point is not None and tried.point.fault is Fault.SILENT
-    lane.become(QUICK_EARS if is_silent else tried.plant)
+    lane.use_plant(SHORT_SILENCE if is_silent else tried.plant)
     began, stolen = time.monotonic(), steal_time()
-    lane.begin(str(tried))
-    written = lane.written()
+    lane.start_point(str(tried))
+    log_size = lane.log_size()
     script = Script([tried.point] if tried.point else [])
     lane.arm(script)
     words: list[str] = []
     try:
-        patience_s = PLANTED_PATIENCE_S if tried.plant else PATIENCE_S
-        tried.scene.play(Stage(lane, f"p{next(_numbers)}", script, patience_s))
+        timeout_s = PLANTED_TIMEOUT_S if tried.plant else TIMEOUT_S
+        tried.scene.play(SceneRun(lane, f"p{next(_numbers)}", script, timeout_s))
         lane.clean()
         lane.wait_until_quiet()
     except _NO_ENDS as why:
         words.append(f"{WRONG_END if isinstance(why, WrongEnd) else NO_END}: {why}")
         if tried.plant:
-            # What it has leaked is seen though the scene has no end.
+            # A leak shows although the scene has no end.
             with suppress(*_NO_ENDS):
                 lane.clean()
                 lane.wait_until_quiet()
     lane.disarm()
-    record = lane.record.page()
+    record = lane.record.since_restart()
     verdict = judge(record, BOUNDS)
     if not words:
         words += not_judged(verdict)
     words += given_up(record)
     if tried.is_only_killed:
         words += slow(verdict)
-    words += [f"{TRACEBACK}: {line[:300]}" for line in lane.tracebacks(written)]
+    words += [f"{TRACEBACK}: {line[:300]}" for line in lane.tracebacks(log_size)]
     words += [
         str(each)
         for each in verdict.breaches
-        if not (tried.scene.is_torn and each.rule == wholeness.RULE)
+        if not (tried.scene.may_be_partial and each.rule == partial_gangs.RULE)
     ]
     outcome = Outcome(
         tried,
@@ -145,7 +145,7 @@ def play(lane: Lane, tried: Try, keep: Path | None = None) -> Outcome:
     if words:
         if keep is not None:
             record.save(keep / f"{re.sub(r'[^a-z0-9]+', '-', str(tried))}.jsonl")
-        lane.tolerate()
+        lane.reset()
     return outcome
 
 
@@ -154,12 +154,12 @@ def _share(before: tuple[int, int], after: tuple[int, int]) -> float:
 
 
 def not_judged(verdict: Verdict) -> list[str]:
-    """Give the rules that had nothing to judge: every scene that comes to its end has some."""
+    """Return the rules that had nothing to check, which no scene should have."""
     return [f"{NOT_JUDGED}: {rule}" for rule in sorted(verdict.unjudged)]
 
 
 def slow(verdict: Verdict) -> list[str]:
-    """Those who were ended with SIGKILL and were not soon ready again."""
+    """Return the kills after which the extender was not ready soon enough."""
     return [
         f"{SLOW}: {each.who} after {each.took_s:.1f} s"
         for each in verdict.returns
@@ -168,7 +168,7 @@ def slow(verdict: Verdict) -> list[str]:
 
 
 def given_up(record: Record) -> list[str]:
-    """The binds that kube-scheduler gave up: whoever holds one has to answer before that."""
+    """Return the binds that timed out in kube-scheduler: the extender must answer before."""
     asked = {each.call: each for each in record.of(Asked) if each.hook == "bind"}
     return [
         f"{GIVEN_UP}: {asked[end.call].uid} after {waited_s:.1f} s"
@@ -180,7 +180,7 @@ def given_up(record: Record) -> list[str]:
 
 
 def points_of(probed: Iterable[Outcome]) -> list[Try]:
-    """Every fault at every call that a clean run of each scene showed."""
+    """Return every fault at every call of the scenes' runs without faults."""
     return [
         Try(outcome.tried.scene, FaultPoint(site, occurrence, fault))
         for outcome in probed
@@ -199,21 +199,21 @@ def choose(
     limit: int = 0,
     seed: int = 0,
 ) -> list[Try]:
-    """Take *limit* of them by chance, from every kind of point as evenly as there are."""
+    """Choose *limit* of them at random, evenly over the kinds of points."""
     kinds: dict[tuple[str, Fault], list[Try]] = defaultdict(list)
     for each in found:
         assert each.point is not None
         if _is_named(each.point.site, sites) and _is_named(each.point.fault, faults):
             kinds[each.point.site, each.point.fault].append(each)
-    chance = random.Random(seed)
+    rng = random.Random(seed)
     for these in kinds.values():
-        chance.shuffle(these)
+        rng.shuffle(these)
     columns = list(kinds.values())
-    chance.shuffle(columns)
+    rng.shuffle(columns)
     evenly = [each for row in zip_longest(*columns) for each in row if each is not None]
     chosen = evenly[: limit or len(evenly)]
-    chance.shuffle(chosen)
-    # Those last that need an extender with other spans: it is then started anew only once.
+    rng.shuffle(chosen)
+    # Points that need an extender with other timeouts come last: it is restarted only once.
     return sorted(chosen, key=lambda each: bool(each.point and each.point.fault is Fault.SILENT))
 
 
@@ -221,11 +221,11 @@ def _is_named(name: str, wanted: Sequence[str]) -> bool:
     return not wanted or any(each in name for each in wanted)
 
 
-Tell = Callable[[Outcome, int, int], None]
+OnOutcome = Callable[[Outcome, int, int], None]
 
 
 class Lanes:
-    """Several lanes side by side, for a `with` block."""
+    """Several lanes in parallel, for a `with` block."""
 
     def __init__(self, folder: Path, number: int) -> None:
         self._folder = folder
@@ -254,12 +254,12 @@ class Lanes:
     def run(
         self,
         tries: Sequence[Try],
-        tell: Tell,
+        on_outcome: OnOutcome,
         *,
         keep: Path | None = None,
         until: float = math.inf,
     ) -> list[Outcome]:
-        """Play all that can begin before *until*, whichever lane is free; *tell* hears of each."""
+        """Run the tries that can start before *until* on free lanes; call *on_outcome* for each."""
         waiting: queue.SimpleQueue[Try] = queue.SimpleQueue()
         for each in tries:
             waiting.put(each)
@@ -272,17 +272,17 @@ class Lanes:
                     tried = waiting.get_nowait()
                 except queue.Empty:
                     return
-                outcome = play_calmly(lane, tried, keep)
+                outcome = run_undisturbed(lane, tried, keep)
                 with lock:
                     done.append(outcome)
-                    tell(outcome, len(done), len(tries))
+                    on_outcome(outcome, len(done), len(tries))
 
         with ThreadPoolExecutor(len(self.lanes)) as workers:
             try:
                 for each in [workers.submit(work, lane) for lane in self.lanes]:
                     each.result()
             except BaseException:
-                # Whoever ends us does not wait for the rest.
+                # On Ctrl-C, drop the rest.
                 with suppress(queue.Empty):
                     while True:
                         waiting.get_nowait()
@@ -290,10 +290,10 @@ class Lanes:
         return done
 
 
-def say(outcome: Outcome, number: int, total: int) -> None:
-    """Print what is worth a line."""
+def print_outcome(outcome: Outcome, number: int, total: int) -> None:
+    """Print repeats, breaches and progress."""
     for words in outcome.disturbed:
-        print(f"[{number}/{total}] played again: {outcome.tried}: {words}", flush=True)
+        print(f"[{number}/{total}] repeated: {outcome.tried}: {words}", flush=True)
     if outcome.breaches:
         print(f"[{number}/{total}] BREACH {outcome.tried}", flush=True)
         for words in outcome.breaches:

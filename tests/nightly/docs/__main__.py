@@ -1,4 +1,4 @@
-"""Writes every figure and output of the manual that takes a simulated run: minutes in all."""
+"""Writes every figure and output of the manual that needs a simulated run: takes minutes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The parts of the manual that are written from simulated runs, and what writes each."""
+"""The parts of the manual that are generated from simulated runs."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from tests.unit.docs.tables.parts import ROOT, parts
 from tests.unit.replay.runs import recorded
 
 MARK = "simulated"
-#: When, of how much and of whom a replay tells is not the same in two runs.
+#: Times, numbers and names in the output of a replay differ between runs.
 _OF_A_RUN = re.compile(r"\d{4}-\d\d-\d\dT[\d:.]+Z|[\w-]+/[\w-]+(?=:| \()|\b\d+\b")
-#: Seconds, milliseconds, ports and shares of the demo.
+#: Times, ports and percentages in the output of the demo differ between runs.
 _OF_A_DEMO = re.compile(
     r"^ *\d+\.\ds  |\d+( ms|%|(?= pods, \d+%)|(?=, \d+% of all memory))|:\d+/", re.MULTILINE
 )
@@ -54,7 +54,7 @@ def _estimates() -> str:
 
 
 def _demo() -> str:
-    """Give the acts, without the summary behind them."""
+    """Return the output of the demo without its summary."""
     ran = subprocess.run(
         [sys.executable, "-m", "extender", "demo"],
         cwd=ROOT,
@@ -80,26 +80,26 @@ def _replay() -> str:
 
 
 def _other_policy() -> str:
-    """Give the first pod that would have had another fate."""
+    """Return the output up to the first pod with a difference."""
     policy = "without-reclaim.conf"
     with TemporaryDirectory() as folder:
         recorded(Path(folder, "recording"))
         file = Path(folder, policy)
         file.write_text(DEFAULT_TEXT.replace(" reclaim,", ""))
         words = ["replay", f"{folder}/recording", "--config", str(file)]
-        told = CliRunner().invoke(main, words).stdout.replace(str(file), policy).splitlines()
-    pod = next(line for line in told if line.startswith("  pod "))
-    shown = "\n".join((*told[:2], pod))
+        lines = CliRunner().invoke(main, words).stdout.replace(str(file), policy).splitlines()
+    pod = next(line for line in lines if line.startswith("  pod "))
+    shown = "\n".join((*lines[:2], pod))
     return f"```console\n$ gang-extender replay recording --config {policy}\n{shown}\n```\n"
 
 
 class Figure(NamedTuple):
-    """A part, and what of it is not the same in two runs."""
+    """A part, and what of it differs between runs."""
 
     write: Callable[[], str]
     varies: re.Pattern[str] | None = None
 
-    def says_the_same(self, one: str, other: str) -> bool:
+    def is_equivalent(self, one: str, other: str) -> bool:
         if self.varies is None:
             return one == other
         return self.varies.sub("", one) == self.varies.sub("", other)
@@ -115,10 +115,10 @@ FIGURES: Mapping[str, Figure] = {
 
 
 def written(name: str | None = None) -> dict[str, str]:
-    """Write every part, or the one called so; what says the same stays as it is on its page."""
+    """Return every part, or the one with this name; an equivalent part stays as it is."""
     shown = {each.name: each.text for each in parts(MARK)}
     texts = {}
     for each in FIGURES if name is None else (name,):
         text, old = FIGURES[each].write(), shown.get(each, "")
-        texts[each] = old if FIGURES[each].says_the_same(old, text) else text
+        texts[each] = old if FIGURES[each].is_equivalent(old, text) else text
     return texts

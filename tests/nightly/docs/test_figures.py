@@ -1,4 +1,4 @@
-"""The figures and outputs of the manual are those of the runs that it tells of."""
+"""The figures and outputs in the manual are current."""
 
 from __future__ import annotations
 
@@ -10,27 +10,27 @@ from tests.nightly.docs.figures import FIGURES, MARK, backfill, written
 from tests.unit.docs.tables.parts import parts
 
 
-def test_every_part_has_its_figure_and_every_figure_its_part() -> None:
+def test_every_part_has_a_figure_and_every_figure_a_part() -> None:
     assert sorted(each.name for each in parts(MARK)) == sorted(FIGURES)
 
 
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("name", FIGURES)
-def test_a_page_shows_what_its_run_gives(name: str) -> None:
+def test_part_is_current(name: str) -> None:
     (shown,) = (each for each in parts(MARK) if each.name == name)
 
     assert shown.text == written(name)[name], "run: .venv/bin/python -m tests.nightly.docs"
 
 
 def start(long: str, word: str) -> float:
-    """Give when the giant began."""
-    (giant,) = (run for run in backfill(long, word).runs if run.job.name.startswith("giant"))
-    assert giant.first_started_at is not None
-    return giant.first_started_at
+    """Return when the large gang started."""
+    (large,) = (run for run in backfill(long, word).runs if run.job.name.startswith("giant"))
+    assert large.first_started_at is not None
+    return large.first_started_at
 
 
 @pytest.mark.timeout(300)
-def test_used_meanwhile_kept_room_delays_the_giant_by_nothing_and_idles_less() -> None:
+def test_backfill_uses_reserved_capacity_without_delaying_the_large_gang() -> None:
     without, with_it = backfill(HONEST, "0s"), backfill(HONEST, "10m")
 
     assert start(HONEST, "10m") == start(HONEST, "0s")
@@ -39,5 +39,5 @@ def test_used_meanwhile_kept_room_delays_the_giant_by_nothing_and_idles_less() -
 
 
 @pytest.mark.timeout(300)
-def test_where_the_long_ones_lied_the_giant_starts_later_by_no_more_than_the_policy_says() -> None:
+def test_wrong_durations_delay_the_large_gang_by_at_most_the_configured_time() -> None:
     assert start(LIARS, "10m") - start(LIARS, "0s") <= Starvation().backfill_s

@@ -1,1 +1,1 @@
-"""Faults made on purpose, what was seen from outside meanwhile, and the verdict on it."""
+"""Fault injection: an independent observer, its record, and the verdict on the record."""

@@ -1,4 +1,4 @@
-"""What a breach is, and the bounds by which it is one."""
+"""Breaches of rules, and the bounds of the rules."""
 
 from __future__ import annotations
 
@@ -7,43 +7,43 @@ from dataclasses import dataclass, field
 
 from extender.settings import Settings
 
-from .record import API_SERVER, LEADERS_CABLE
+from .record import API_SERVER, LEADERS_LINK
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bounds:
-    """What we promise, and what nobody can."""
+    """The guarantees, and the tolerances."""
 
-    #: As long as a gang may be bound in part.
+    #: How long a gang may be partial.
     whole_s: float = 5.0
-    #: And as much longer for each of its members, by the pace at which bindings were measured.
+    #: Additional time for each member, by the measured rate of bindings.
     each_binding_s: float = 0.0
-    #: How old news may be that a scheduler has not heard yet.
+    #: The maximum age of a change that a scheduler may not know yet.
     lag_s: float = 3.0
-    #: A hook is answered within this: the longest time that kube-scheduler is told to wait.
+    #: The timeout of any hook: the longest that kube-scheduler is configured to wait.
     answer_s: float = 60.0
-    #: How long kube-scheduler was told to wait for each hook: who hangs up then had no answer.
+    #: kube-scheduler's timeout of each hook: if it disconnects then, the extender did not answer.
     told_s: Mapping[str, float] = field(default_factory=lambda: told_by(Settings()))
-    #: Whoever was ended with SIGKILL serves again within this.
+    #: A killed extender serves again within this time.
     ready_s: float = 5.0
-    #: What fits and still waits after so long a quiet waits for ever.
+    #: A gang that fits and still waits after so long without changes waits for ever.
     patience_s: float = 30.0
-    #: Who, while away, stops the clock for all; and for how long after.
+    #: Programs whose absence does not count for any rule, nor does `settle_s` after it.
     excusing: tuple[str, ...] = (API_SERVER,)
-    #: Without whom nobody can make a gang whole, nor send away what is left of it.
-    carrying: tuple[str, ...] = (API_SERVER, LEADERS_CABLE)
+    #: Programs without which no gang can be completed or evicted.
+    carrying: tuple[str, ...] = (API_SERVER, LEADERS_LINK)
     settle_s: float = 2.0
 
 
 def told_by(settings: Settings) -> dict[str, float]:
-    """Give how long kube-scheduler waits for each hook by the configuration that we print."""
+    """Return kube-scheduler's timeout of each hook, by the printed configuration."""
     serial = dict.fromkeys(("filter", "prioritize", "preempt"), settings.filter_timeout_s)
     return {**serial, "bind": settings.bind_timeout_s}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Breach:
-    """A promise that did not hold: which, of whom, and when it was seen."""
+    """A broken rule: by what object, and when it was observed."""
 
     rule: str
     whose: str

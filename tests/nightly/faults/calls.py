@@ -1,4 +1,4 @@
-"""Every hook is answered, and truthfully: told yes is bound, told no is not."""
+"""Rules about hook calls: every call is answered, and the response to a bind is true."""
 
 from __future__ import annotations
 
@@ -7,24 +7,24 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from .breaches import Bounds, Breach
+from .excluded_spans import Spans
 from .record import Answered, Asked, CutOff, Killed, Moment, PodBound, PodEnded, Record
-from .spans import Spans
 
 UNANSWERED = "hold without an answer"
 LOST = "bind that was lost"
 UNTRUE = "bind that was told as failed"
 
-#: A kill is noted about when it happens: calls may still reach who dies, or be seen to end first.
+#: The recorded time of a kill is inexact: calls may end before it, or reach the dying process.
 _DYING_S = 1.0
-#: Who is bound by a call is seen on the node no later than so long after its end.
+#: A bound pod is observed at most so long after the end of the call.
 _SEEN_S = 1.0
-#: Of the time that a caller waits, this part at least is seen by who stands between us and him.
+#: The proxy sees at least this part of the time that the caller waits.
 _NEARLY = 0.9
 
 
 @dataclass(frozen=True, slots=True)
 class _Open:
-    """A bind, and the time in which somebody waited for what it does."""
+    """A bind call: its node and its duration."""
 
     node: str
     since: float
@@ -40,11 +40,11 @@ class _Open:
 
 @dataclass
 class Calls:
-    """Looks at every call of a hook."""
+    """Checks every hook call."""
 
     bounds: Bounds
     spans: Spans
-    #: Those in which nobody could answer, or only when it was over.
+    #: Times in which the extender could not answer.
     carried: Spans
     breaches: list[Breach] = field(default_factory=list)
     longest_s: float = 0.0
@@ -68,9 +68,9 @@ class Calls:
             if isinstance(end, Answered) and call.hook == "bind":
                 others = [each for each in binds[call.uid] if each is not call]
                 if end.error and gone.get(call.uid, end.at) < end.at:
-                    continue  # told of somebody who is not there: nobody is tried elsewhere
-                may_be_theirs = (_Open.of(each, ends.get(each.call)) for each in others)
-                self._judge_truth(call, end, bound.get(call.uid), may_be_theirs, ended_at)
+                    continue  # the pod was deleted, so it is not scheduled elsewhere
+                other_calls = (_Open.of(each, ends.get(each.call)) for each in others)
+                self._judge_truth(call, end, bound.get(call.uid), other_calls, ended_at)
 
     def _judge_end(
         self, call: Asked, end: Moment | None, killed: list[Killed], record_ends: float
@@ -78,7 +78,7 @@ class Calls:
         until = end.at if end else record_ends
         waited = self.spans.counted_s(call.at, until)
         self.longest_s = max(self.longest_s, waited if isinstance(end, Answered) else 0.0)
-        # Whoever does not say whom it asked may have asked any of them.
+        # A call without a recorded replica may have been sent to any.
         died = any(
             each.who == (call.to or each.who) and call.at - _DYING_S <= each.at <= until + _DYING_S
             for each in killed
@@ -86,13 +86,13 @@ class Calls:
         if died:
             return
         if isinstance(end, CutOff) and end.by_caller:
-            patient_s = self.carried.counted_s(call.at, until)
-            if patient_s > _NEARLY * self.bounds.told_s.get(call.hook, self.bounds.answer_s):
-                words = f"kube-scheduler waited in vain for {patient_s:.1f} s"
+            waited_s = self.carried.counted_s(call.at, until)
+            if waited_s > _NEARLY * self.bounds.told_s.get(call.hook, self.bounds.answer_s):
+                words = f"kube-scheduler waited without a response for {waited_s:.1f} s"
                 self._breach(UNANSWERED, call, words)
         elif isinstance(end, CutOff):
             self._breach(
-                UNANSWERED, call, f"{call.to or 'the extender'} hung up after {waited:.1f} s"
+                UNANSWERED, call, f"{call.to or 'the extender'} disconnected after {waited:.1f} s"
             )
         elif waited > self.bounds.answer_s:
             what = "answered" if end else "not answered"
@@ -107,17 +107,17 @@ class Calls:
         record_ends: float,
     ) -> None:
         is_there = bound is not None and bound.node == call.node
-        said_yes = end.status == 200 and not end.error
-        if said_yes and not is_there and record_ends - end.at > self.bounds.lag_s:
-            self._breach(LOST, call, f"told as bound to {call.node}, seen {_where(bound)}")
-        if said_yes or bound is None or not is_there:
+        was_success = end.status == 200 and not end.error
+        if was_success and not is_there and record_ends - end.at > self.bounds.lag_s:
+            self._breach(LOST, call, f"reported as bound to {call.node}, observed {_where(bound)}")
+        if was_success or bound is None or not is_there:
             return
         is_ours = _Open.of(call, end).may_have_bound(bound)
-        # Where several waited for that node then, another of them may have bound it.
+        # Another call for the same node at that time may have bound it.
         beside = any(each.may_have_bound(bound) for each in others)
         is_excused = self.spans.counted_s(call.at, end.at) < end.at - call.at
         if is_ours and not beside and not is_excused:
-            self._breach(UNTRUE, call, f"bound to {call.node}, told: {end.error or end.status}")
+            self._breach(UNTRUE, call, f"bound to {call.node}, reported: {end.error or end.status}")
 
     def _breach(self, rule: str, call: Asked, words: str) -> None:
         whose = f"{call.hook} of {call.uid or 'call ' + str(call.call)}"

@@ -1,4 +1,4 @@
-"""An outside witness: watches of its own straight at the API server, every moment in a record."""
+"""An independent observer: it watches the API server itself, and records every change."""
 
 from __future__ import annotations
 
@@ -12,26 +12,26 @@ from tests.cluster.polling import Poller
 from tests.objects import POD_GROUPS, QUEUES
 
 from .record import API_SERVER, Away, Back, Change, Record
-from .sightings import Sightings
+from .watch_decoder import WatchDecoder
 
-#: How often the API server is asked whether it is there, and how long it may take to say so.
-_PULSE_S = 0.2
-_SILENT_S = 1.0
+#: Interval and timeout of the probe of the API server.
+_PROBE_S = 0.2
+_PROBE_TIMEOUT_S = 1.0
 _RESOURCES = {"nodes": "nodes", "queues": QUEUES, "podgroups": POD_GROUPS, "pods": "pods"}
 
 
 class Observer:
-    """Notes all that happens to pods, PodGroups, nodes and queues, for a `with` block.
+    """Records all changes of pods, PodGroups, nodes and queues, during a `with` block.
 
-    It survives restarts of the API server, and notes from when to when that answered nobody.
+    It survives restarts of the API server, and records when the API server does not answer.
     """
 
     def __init__(self, api: Api, record: Record, scheduler_name: str = "gang-scheduler") -> None:
         self._record = record
-        self._pulse_api = api.with_timeout(_SILENT_S)
-        # Each kind is followed in a thread of its own, and what that remembers is its own.
-        self._sightings = {kind: Sightings(scheduler_name) for kind in _RESOURCES}
-        self._followings = [
+        self._probe_api = api.with_timeout(_PROBE_TIMEOUT_S)
+        # Each resource has its own thread with its own state.
+        self._sightings = {kind: WatchDecoder(scheduler_name) for kind in _RESOURCES}
+        self._watches = [
             ListWatch(
                 api,
                 resource,
@@ -40,21 +40,21 @@ class Observer:
             )
             for kind, resource in _RESOURCES.items()
         ]
-        self._pulse = Poller(self._feel, _PULSE_S)
+        self._poller = Poller(self._probe, _PROBE_S)
         self._is_away = False
         self._answered_at = record.now()
         self._running = ExitStack()
 
     def __enter__(self) -> Self:
-        for following in self._followings:
-            self._running.enter_context(following)
-        self._running.enter_context(self._pulse)
+        for watch in self._watches:
+            self._running.enter_context(watch)
+        self._running.enter_context(self._poller)
         return self
 
     def __exit__(self, *error: object) -> None:
         self._running.__exit__(None, None, None)
-        self._pulse_api.close()
-        broken = [each.error for each in self._followings if each.error is not None]
+        self._probe_api.close()
+        broken = [each.error for each in self._watches if each.error is not None]
         if broken and error[0] is None:
             raise broken[0]
 
@@ -67,12 +67,12 @@ class Observer:
     def _note(self, changes: list[Change]) -> None:
         self._record.note(*changes)
 
-    def _feel(self) -> None:
+    def _probe(self) -> None:
         try:
-            self._pulse_api.answers("/readyz")
+            self._probe_api.answers("/readyz")
         except ApiError:
             if not self._is_away:
-                # In doubt for the accused: since it last answered.
+                # In favour of the extender: since the last response.
                 self._is_away = True
                 self._record.note(Away(at=self._answered_at, who=API_SERVER))
             return

@@ -1,7 +1,6 @@
-"""The extender with one of its checks taken out, to see whether anybody notices.
+"""Plants faults into the extender, to test that the rules detect them.
 
-Beside the plants there is `quick-ears`, which takes nothing out: it shortens a wait of more than a
-minute.
+`short-silence` is no fault: it shortens a timeout of more than a minute.
 """
 
 from __future__ import annotations
@@ -12,20 +11,20 @@ from typing import Any
 
 
 def unknown_is_failed() -> None:
-    """A binding without an answer is called failed, and nobody looks at the pod."""
+    """A binding without a response counts as failed, without reading the pod."""
     from extender.kube.write import bind
 
-    def told_as_failed(self: Any, errand: Any) -> None:
+    def count_as_failed(self: Any, pending: Any) -> None:
         if hasattr(self, "_finish"):
-            self._finish(errand, bind.TIMED_OUT)
+            self._finish(pending, bind.TIMED_OUT)
         else:
-            errand.finish(bind.TIMED_OUT)
+            pending.finish(bind.TIMED_OUT)
 
-    _replace(bind.ApiBinder, "_read_pod", told_as_failed)
+    _replace(bind.ApiBinder, "_read_pod", count_as_failed)
 
 
 def one_short() -> None:
-    """A gang starts when one member less than its minimum has come."""
+    """A gang starts with one member less than its minimum."""
     from extender.model.gang import PodGroup
 
     write = PodGroup.__init__
@@ -37,7 +36,7 @@ def one_short() -> None:
 
 
 def never_given_back() -> None:
-    """Room that was promised is never free again."""
+    """Reservations are never released."""
     from extender.cache.reservation_table import ReservationTable
 
     _replace(ReservationTable, "release", lambda *_: False)
@@ -46,7 +45,7 @@ def never_given_back() -> None:
 
 
 def no_ceiling() -> None:
-    """A queue is read as if it had no capability."""
+    """The capability of a queue is ignored."""
     from extender.model.queue import Queue
 
     write = Queue.__init__
@@ -58,31 +57,31 @@ def no_ceiling() -> None:
 
 
 def hold_forgotten() -> None:
-    """A bind that was held is never answered."""
+    """A waiting bind is never answered."""
     from extender.permit.runner import PermitRunner
 
     answer = PermitRunner._answer
 
     def forget(self: Any, order: Any) -> None:
-        if order.waited_s < _HELD_S:
+        if order.waited_s < _WAITED_S:
             answer(self, order)
 
     _replace(PermitRunner, "_answer", forget)
 
 
-def quick_ears() -> None:
-    """No plant, but a shorter span: a watch that is silent is given up after seconds."""
+def short_silence() -> None:
+    """A silent watch is restarted after seconds."""
     from extender.kube.reflector import Watch
 
     defaults = Watch.__init__.__kwdefaults__
-    assert "limits" in (defaults or {}), "the span is elsewhere now"
-    defaults["limits"] = replace(defaults["limits"], silence_s=QUICK_EARS_S)
+    assert "limits" in (defaults or {}), "the limit has moved"
+    defaults["limits"] = replace(defaults["limits"], silence_s=SHORT_SILENCE_S)
 
 
-#: Whoever was answered sooner did not wait for anybody: less than the walk's grace for who arrives.
-_HELD_S = 0.5
-QUICK_EARS = "quick-ears"
-QUICK_EARS_S = 8.0
+#: Less than --arrival-grace-s of the walk: a bind answered sooner did not wait for members.
+_WAITED_S = 0.5
+SHORT_SILENCE = "short-silence"
+SHORT_SILENCE_S = 8.0
 
 PLANTS: dict[str, Callable[[], None]] = {
     "unknown-is-failed": unknown_is_failed,
@@ -94,10 +93,10 @@ PLANTS: dict[str, Callable[[], None]] = {
 
 
 def _replace(where: Any, name: str, instead: Any) -> None:
-    assert hasattr(where, name), f"{where} has no {name} to take out; plant it elsewhere"
+    assert hasattr(where, name), f"{where} has no {name} ; plant the fault elsewhere"
     setattr(where, name, instead)
 
 
 def plant(name: str) -> None:
-    """Take a check out of this process, before it begins."""
-    {**PLANTS, QUICK_EARS: quick_ears}[name]()
+    """Plant a fault into this process, before it starts."""
+    {**PLANTS, SHORT_SILENCE: short_silence}[name]()

@@ -1,15 +1,14 @@
-"""What happened, moment by moment, as somebody outside saw it: kept plain, saved, judged later.
+"""The record of a run, as an independent observer saw it: a list of moments, checked later.
 
-Moments of objects carry the version that the API server gave to the change. Versions count over all
-kinds together, so whoever sorts by them knows what came first, however late a watch told of it;
-`at` is when it was seen, in seconds of one clock that never steps.
+Changes of objects have the resourceVersion of the API server, which orders changes of all kinds,
+however late a watch delivers them; `at` is when a moment was observed, by a monotonic clock.
 
-| who notes it | moments |
+| source | moments |
 |---|---|
 | `observer.py`, with its own watches | pods, PodGroups, nodes, queues, the API server's absence |
 | a proxy before the extender's hooks | `Asked`, and `Answered` or `CutOff` under the same number |
 | a proxy before the API server | `BindingAnswered` |
-| whoever plays the story | `Killed`, `Ready`, `Promised`, `Line` |
+| the runner of the test | `Killed`, `Ready`, `Promised`, `Line` |
 """
 
 from __future__ import annotations
@@ -26,36 +25,36 @@ from typing import Any, TypeVar
 Amounts = Mapping[str, int]
 
 API_SERVER = "kube-apiserver"
-#: The way from the extender that leads to the API server.
-LEADERS_CABLE = "the leader's link"
-#: A line that says: all has come to rest, so whoever waits now waits for ever, and what is missing
-#: has leaked, whatever becomes of it later.
-RESTED = "all has come to rest"
+#: The connection from the leader to the API server.
+LEADERS_LINK = "the leader's link"
+#: A line for a pause without changes: a gang that waits now waits for ever, and missing capacity
+#: has leaked, whatever happens later.
+RESTED = "no more changes"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Moment:
-    """Something was seen at a time."""
+    """Something that was observed."""
 
     at: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Change(Moment):
-    """Something changed in the API server; *version* says what came first."""
+    """A change of an object; *version* orders changes."""
 
     version: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodCreated(Change):
-    """A pod is there. *gang* is namespace and name of its PodGroup, empty when it has none."""
+    """A pod exists. *gang* is namespace/name of its PodGroup, or empty."""
 
     uid: str
     namespace: str
     name: str
     gang: str = ""
-    #: Where the pod itself names one.
+    #: The queue that the pod itself names.
     queue: str = ""
     request: Amounts = field(default_factory=dict)
     #: Whether it is for the scheduler under test.
@@ -64,17 +63,17 @@ class PodCreated(Change):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodBound(Change):
-    """A pod has a node."""
+    """A pod is bound."""
 
     uid: str
     node: str
-    #: The queue that its binding says will pay for it.
+    #: The queue in the annotation of its binding.
     queue: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodLeaving(Change):
-    """A pod was asked to go, by the scheduler (preempted) or by others."""
+    """A pod is terminating, by the scheduler (preempted) or by others."""
 
     uid: str
     by_scheduler: bool = False
@@ -82,7 +81,7 @@ class PodLeaving(Change):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodEnded(Change):
-    """A pod gave its room back: Succeeded or Failed, and later gone."""
+    """A pod has ended: Succeeded or Failed, and later gone."""
 
     uid: str
     how: str = "gone"
@@ -90,7 +89,7 @@ class PodEnded(Change):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupSet(Change):
-    """A PodGroup is written; *gang* as pods name it."""
+    """A PodGroup was written; *gang* as in pods."""
 
     gang: str
     uid: str
@@ -108,7 +107,7 @@ class GroupGone(Change):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeSet(Change):
-    """A node is there with so much room; *closed* when it takes nobody new."""
+    """A node was written; *closed* if it accepts no new pods."""
 
     name: str
     room: Amounts
@@ -124,7 +123,7 @@ class NodeGone(Change):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueueSet(Change):
-    """A queue is written; a resource that *ceiling* does not name is not limited."""
+    """A queue was written; a resource that is missing in *ceiling* is not limited."""
 
     name: str
     ceiling: Amounts = field(default_factory=dict)
@@ -140,7 +139,7 @@ class QueueGone(Change):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Asked(Moment):
-    """kube-scheduler asked a hook (filter, preempt, bind) of the extender *to*."""
+    """kube-scheduler called a hook (filter, preempt, bind) of the extender *to*."""
 
     call: int
     hook: str
@@ -151,7 +150,7 @@ class Asked(Moment):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answered(Moment):
-    """The extender answered it; *error* is what the body says, empty for yes."""
+    """The extender answered the call; *error* is empty for success."""
 
     call: int
     status: int = 200
@@ -160,7 +159,7 @@ class Answered(Moment):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CutOff(Moment):
-    """A call ended without an answer: the caller hung up, or (not *by_caller*) the extender did."""
+    """A call ended without a response: the caller (*by_caller*) or the extender disconnected."""
 
     call: int
     by_caller: bool
@@ -178,7 +177,7 @@ class BindingAnswered(Moment):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Away(Moment):
-    """A program answers nobody from now on."""
+    """A program does not answer from now on."""
 
     who: str
 
@@ -192,23 +191,23 @@ class Back(Moment):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Killed(Moment):
-    """A program was ended with SIGKILL."""
+    """A program was killed."""
 
     who: str
-    #: Whether this is the kill that was noted last, still at work: who dies may take a while.
+    #: Whether this repeats the last recorded kill, of which the process has now ended.
     still: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ready(Moment):
-    """A program that was killed and started serves again."""
+    """A killed program serves again."""
 
     who: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Promised(Moment):
-    """What the extender believes to be taken on each node, once all is quiet."""
+    """The usage of each node as the extender reports it, while nothing changes."""
 
     who: str
     taken: Mapping[str, Amounts]
@@ -216,7 +215,7 @@ class Promised(Moment):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Line(Moment):
-    """Words for whoever reads the story."""
+    """A comment for readers of the record."""
 
     text: str
 
@@ -234,7 +233,7 @@ Kind = TypeVar("Kind", bound=Moment)
 
 
 class Record:
-    """Moments as they were noted; any thread may note."""
+    """A list of moments; any thread may add to it."""
 
     def __init__(
         self, moments: Iterable[Moment] = (), now: Callable[[], float] = time.monotonic
@@ -249,11 +248,11 @@ class Record:
             self._moments.extend(moments)
 
     def line(self, text: str) -> None:
-        """Note words, now."""
+        """Add a comment, now."""
         self.note(Line(at=self.now(), text=text))
 
     def next_call(self) -> int:
-        """Give a number that no other call has."""
+        """Return a new number for a call."""
         with self._lock:
             self._calls += 1
             return self._calls
@@ -266,11 +265,11 @@ class Record:
         return len(self._moments)
 
     def of(self, kind: type[Kind]) -> list[Kind]:
-        """Give the moments of one kind, as they were noted."""
+        """Return the moments of one kind, in the order of the record."""
         return [moment for moment in self if isinstance(moment, kind)]
 
     def changes(self) -> list[Change]:
-        """Give the changes in the order in which they happened."""
+        """Return the changes in the order of their versions."""
         return sorted(self.of(Change), key=lambda change: change.version)
 
     @property

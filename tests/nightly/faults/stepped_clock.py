@@ -1,9 +1,8 @@
-"""`python -m tests.nightly.faults.stepped_clock FILE serve …`: a wall clock that steps.
+"""`python -m tests.nightly.faults.stepped_clock FILE serve …`: the extender with a wrong clock.
 
-FILE holds by how many seconds the clock is wrong, and may be written at any time. Only the wall
-clock is another: what counts time that passes goes on as it does on a machine whose clock is set.
-The product knows nothing of it; it is told before anything of it is imported. With the variable
-`TEST_PLANTED` a check of ours is taken out as well (`planted.py`).
+FILE contains the offset in seconds, and may be written at any time. Only the wall clock changes;
+the monotonic clock does not, as on a machine whose clock is set. The clock is replaced before the
+extender is imported. The variable `TEST_PLANTED` also plants a fault (`planted.py`).
 """
 
 from __future__ import annotations
@@ -19,29 +18,29 @@ from typing import Self
 from .planted import PLANTS
 
 PLANTED = "TEST_PLANTED"
-#: How often the file is looked at.
-_LOOK_S = 0.1
+#: How often the file is read.
+_READ_S = 0.1
 
 
 class SteppedClock:
-    """The wall clock, wrong by what stands in a file."""
+    """The wall clock with the offset in a file."""
 
     def __init__(
         self,
         file: Path,
         real: Callable[[], float] = time.time,
-        passing: Callable[[], float] = time.monotonic,
+        monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self._file = file
         self._real = real
-        self._passing = passing
-        self._looked_at = float("-inf")
+        self._monotonic = monotonic
+        self._read_at = float("-inf")
         self._offset_s = 0.0
 
     def time(self) -> float:
-        now = self._passing()
-        if now - self._looked_at >= _LOOK_S:
-            self._looked_at = now
+        now = self._monotonic()
+        if now - self._read_at >= _READ_S:
+            self._read_at = now
             self._offset_s = self._read()
         return self._real() + self._offset_s
 
@@ -49,7 +48,7 @@ class SteppedClock:
         try:
             return float(self._file.read_text())
         except (OSError, ValueError):
-            return self._offset_s  # not there, or half written: as before
+            return self._offset_s  # missing or half written
 
 
 def main() -> None:

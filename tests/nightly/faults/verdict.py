@@ -1,4 +1,4 @@
-"""The verdict on what was recorded, by rules that trust none of the parts they judge."""
+"""The verdict on a record, by rules that do not use any part of the extender."""
 
 from __future__ import annotations
 
@@ -7,23 +7,24 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from . import calls, rooms, waits, wholeness
+from . import bindings, calls, partial_gangs, waits
+from .bindings import Bindings
 from .breaches import Bounds, Breach
 from .calls import Calls
+from .excluded_spans import Spans
+from .partial_gangs import Wholeness
 from .record import RESTED, Asked, Killed, Line, Moment, Promised, Ready, Record
-from .rooms import Rooms
-from .spans import Spans
-from .wholeness import Wholeness
 
-#: Every rule there is.
+#: All rules.
 RULES = (
-    wholeness.RULE, wholeness.BY_US, rooms.TWICE, rooms.FULL, rooms.UNKNOWN, rooms.CLOSED,
-    rooms.CEILING, rooms.SHUT, rooms.LEAK, waits.RULE, calls.UNANSWERED, calls.LOST, calls.UNTRUE,
+    partial_gangs.RULE, partial_gangs.BY_US, bindings.TWICE, bindings.FULL, bindings.UNKNOWN,
+    bindings.CLOSED, bindings.CEILING, bindings.SHUT, bindings.LEAK, waits.RULE, calls.UNANSWERED,
+    calls.LOST, calls.UNTRUE,
 )  # fmt: skip
 
 
 class Return(NamedTuple):
-    """A program that was killed serves again."""
+    """A killed program serves again."""
 
     who: str
     killed_at: float
@@ -32,35 +33,39 @@ class Return(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
-    """What did not hold, and figures of what was judged: a verdict on nothing is suspect."""
+    """The breaches, and figures of what was checked, to detect a verdict on nothing."""
 
     breaches: Sequence[Breach] = ()
-    #: Rules of which the record has nothing to judge.
+    #: Rules that the record has nothing for.
     unjudged: frozenset[str] = frozenset()
-    #: Gangs that lost members to others; they would be whole with them.
+    #: Gangs that are partial because others deleted members.
     apart: Sequence[str] = ()
     pods_bound: int = 0
     gangs_started: int = 0
     calls_asked: int = 0
-    #: The longest that a gang stood in part while it started, and that a hook was not answered.
+    #: The longest time that a starting gang was partial, and that a hook call took.
     longest_partial_s: float = 0.0
     longest_answer_s: float = 0.0
-    #: From SIGKILL until it served again.
+    #: Restarts after SIGKILL.
     returns: Sequence[Return] = field(default_factory=tuple)
 
     def __bool__(self) -> bool:
-        """Whether everything held."""
+        """Return whether no rule was broken."""
         return not self.breaches
 
     def table(self) -> str:
-        """Tell every rule with how often it was broken, as Markdown, and then each breach."""
+        """Return a Markdown table of all rules with the number of breaches, then each breach."""
         broken = Counter(breach.rule for breach in self.breaches)
-        told = ((r, "not judged" if r in self.unjudged else str(broken[r])) for r in RULES)
-        rows = ["| rule | breaches |", "|---|---|", *(f"| {rule} | {how} |" for rule, how in told)]
+        counts = ((r, "not judged" if r in self.unjudged else str(broken[r])) for r in RULES)
+        rows = [
+            "| rule | breaches |",
+            "|---|---|",
+            *(f"| {rule} | {how} |" for rule, how in counts),
+        ]
         return "\n".join([*rows, *(["", *map(str, self.breaches)] if self.breaches else [])])
 
     def figures(self) -> str:
-        """Say in one line what was judged."""
+        """Return a line about what was checked."""
         return (
             f"{self.gangs_started} gangs started, {self.pods_bound} pods bound,"
             f" {self.calls_asked} hook calls seen, {len(self.apart)} gangs lost members to others;"
@@ -70,13 +75,13 @@ class Verdict:
 
 
 def judge(record: Record, bounds: Bounds | None = None) -> Verdict:
-    """Judge a record by every rule."""
+    """Check a record by every rule."""
     bounds = bounds or Bounds()
     spans = Spans.of(record, bounds.excusing, bounds.settle_s)
     carried = Spans.of(record, bounds.carrying, bounds.settle_s)
     whole, room, hooks = (
         Wholeness(bounds, carried),
-        Rooms(bounds, spans),
+        Bindings(bounds, spans),
         Calls(bounds, spans, carried),
     )
     whole.judge(record)
@@ -103,7 +108,7 @@ def judge(record: Record, bounds: Bounds | None = None) -> Verdict:
 
 
 def _rests(record: Record) -> Iterator[Record]:
-    """Give what had been noted each time that all came to rest."""
+    """Yield the record up to each pause."""
     noted: list[Moment] = []
     for moment in record:
         if isinstance(moment, Line) and moment.text == RESTED:
@@ -112,23 +117,23 @@ def _rests(record: Record) -> Iterator[Record]:
 
 
 def _judge_rest(record: Record, bounds: Bounds, spans: Spans) -> Iterator[Breach]:
-    room = Rooms(bounds, spans)
+    room = Bindings(bounds, spans)
     world = room.judge(record)
-    yield from (each for each in room.breaches if each.rule == rooms.LEAK)
+    yield from (each for each in room.breaches if each.rule == bindings.LEAK)
     yield from waits.judge(record, world, bounds, spans)
 
 
 def _unjudged(record: Record) -> frozenset[str]:
-    """Give the rules that need moments which nobody noted."""
+    """Return the rules that need moments that the record lacks."""
     hooks = () if record.of(Asked) else (calls.UNANSWERED, calls.LOST, calls.UNTRUE)
-    return frozenset((*hooks, *(() if record.of(Promised) else (rooms.LEAK,))))
+    return frozenset((*hooks, *(() if record.of(Promised) else (bindings.LEAK,))))
 
 
 def returns(record: Record) -> list[Return]:
-    """Give how long each took from SIGKILL until it served again.
+    """Return the time of each restart, from SIGKILL until ready.
 
-    A kill that is noted until whoever died is gone began with its first note; whoever is killed
-    once more before it served is timed from then.
+    A repeated record of a kill keeps the first time; another kill before it was ready starts the
+    time again.
     """
     found, since = [], dict[str, float]()
     for moment in record:

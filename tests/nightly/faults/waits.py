@@ -1,8 +1,8 @@
-"""Nothing waits for ever: what is complete, allowed and fits has started once all is quiet.
+"""The rule about waiting: when nothing changes, a gang that could start has started.
 
-Only what is plain is judged: each who waits and could start fits by itself into the room that is
-free. Not all together need to: whoever is first, somebody had to start. Where one of them does not
-fit, the others may have to wait for him, and nobody is judged.
+Only clear cases count: every waiting gang fits by itself into the free capacity, though not all
+together: then one of them must have started. If one does not fit, others may have to wait for it,
+and the rule is not checked.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ from collections import defaultdict
 from dataclasses import dataclass
 
 from .breaches import Bounds, Breach
+from .cluster_state import Pod, World, added
+from .excluded_spans import Spans
 from .record import Amounts, Change, Record
-from .spans import Spans
-from .world import Pod, World, added
 
 RULE = "waits for ever"
 
@@ -28,7 +28,7 @@ class _Claim:
 
 
 def judge(record: Record, world: World, bounds: Bounds, spans: Spans) -> list[Breach]:
-    """Give who waits though there is room for each who does, once it was quiet for long."""
+    """Return gangs that wait although each waiting gang fits, long after the last change."""
     changes = [change.at for change in record.of(Change)]
     quiet_since = max(changes, default=record.began_at)
     if spans.counted_s(quiet_since, record.ended_at) < bounds.patience_s:
@@ -36,8 +36,8 @@ def judge(record: Record, world: World, bounds: Bounds, spans: Spans) -> list[Br
     claims = waiting(world)
     if not all(_fit([claim], world) for claim in claims):
         return []
-    room = "for all who wait" if _fit(claims, world) else "for each who waits, and nobody starts"
-    words = f"complete, allowed, and there is room {room}"
+    fits = "all waiting gangs fit" if _fit(claims, world) else "each waiting gang fits"
+    words = f"complete and allowed, and {fits}"
     return [
         Breach(
             rule=RULE, whose=claim.whose, words=f"{len(claim.pods)} pods: {words}", at=quiet_since
@@ -47,7 +47,7 @@ def judge(record: Record, world: World, bounds: Bounds, spans: Spans) -> list[Br
 
 
 def waiting(world: World) -> list[_Claim]:
-    """Give the gangs and single pods that wait, are complete, and whose queue is open."""
+    """Return the waiting gangs and pods that are complete and whose queue is open."""
     found = []
     for gang, pods in world.gangs.items():
         group = world.groups[gang].now
@@ -83,7 +83,7 @@ def _fit(claims: list[_Claim], world: World) -> bool:
 
 
 def _pack(pods: list[Pod], world: World) -> bool:
-    """Put the largest first where it fits first; a yes is proof, a no is none."""
+    """Pack by first fit, the largest pods first; only a positive result is certain."""
     free: dict[str, dict[str, int]] = {}
     for name, history in world.nodes.items():
         node = history.now

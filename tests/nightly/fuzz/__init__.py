@@ -1,1 +1,1 @@
-"""Strangers' bytes at every edge: made by chance from a seed, judged by what must always hold."""
+"""Fuzzing of every edge that reads untrusted bytes, with random inputs from a seed."""

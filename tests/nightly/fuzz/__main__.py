@@ -1,8 +1,8 @@
-"""Fuzzes every edge, or those that are named, for long; what is found is kept as a file.
+"""Fuzzes every edge, or the named ones; failing inputs are kept as files.
 
     python -m tests.nightly.fuzz [--seed N] [--count N | --seconds N] [EDGE ...]
 
-Without a seed it is a new one each time, and is printed. Exit code 1 when anything was found.
+Without --seed it draws a new seed, and prints it. Exit code 1 if an input failed.
 """
 
 from __future__ import annotations
@@ -19,34 +19,32 @@ _SECONDS = 60.0
 
 
 def main(words: list[str] | None = None) -> int:
-    """Fuzz; give the exit code."""
-    parser = argparse.ArgumentParser(
-        prog="python -m tests.nightly.fuzz", description="Fuzz our edges."
-    )
-    parser.add_argument("edges", nargs="*", metavar="EDGE", help=f"of {', '.join(EDGES)}")
+    """Run, and return the exit code."""
+    parser = argparse.ArgumentParser(prog="python -m tests.nightly.fuzz", description="Fuzz edges.")
+    parser.add_argument("edges", nargs="*", metavar="EDGE", help=f"any of {', '.join(EDGES)}")
     parser.add_argument("--seed", type=int, default=None)
     parser.add_argument("--count", type=int, default=None, help="inputs for each edge")
     parser.add_argument("--seconds", type=float, default=None, help="for each edge")
-    typed = parser.parse_args(words)
-    if unknown := set(typed.edges) - set(EDGES):
+    given = parser.parse_args(words)
+    if unknown := set(given.edges) - set(EDGES):
         parser.error(f"no such edge: {', '.join(sorted(unknown))}; there are {', '.join(EDGES)}")
-    seed = secrets.randbelow(10**9) if typed.seed is None else typed.seed
-    seconds = typed.seconds or (None if typed.count else _SECONDS)
+    seed = secrets.randbelow(10**9) if given.seed is None else given.seed
+    seconds = given.seconds or (None if given.count else _SECONDS)
     found = 0
-    for name in typed.edges or EDGES:
-        found += _fuzz(name, seed, typed.count, seconds)
+    for name in given.edges or EDGES:
+        found += _fuzz(name, seed, given.count, seconds)
     return 1 if found else 0
 
 
 def _fuzz(name: str, seed: int, count: int | None, seconds: float | None) -> int:
     with new(name) as edge:
 
-        def told(find: Find) -> None:
+        def report(find: Find) -> None:
             print(f"  FOUND  {find.objection}", flush=True)
             if (path := keep(find, edge)) is not None:
                 print(f"         kept as {path}", flush=True)
 
-        ran = run(edge, seed, count=count, seconds=seconds, told=told)
+        ran = run(edge, seed, count=count, seconds=seconds, report=report)
     print(
         f"{name:<12} seed {seed}: {ran.count} inputs, {ran.size >> 10} KB,"
         f" {ran.seconds:.0f} s, found {len(ran.finds)}",

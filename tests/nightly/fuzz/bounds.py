@@ -1,4 +1,4 @@
-"""How much one input may cost, and what must not be heard of it."""
+"""Limits of CPU time and memory for one input, and detection of logged errors."""
 
 from __future__ import annotations
 
@@ -17,23 +17,23 @@ from typing import Any, NoReturn, Self
 
 from tests.nightly.fuzz.edge import Objection
 
-#: Of the processor, all threads together: a hundred times what the dearest input takes.
+#: CPU time of all threads: a hundred times that of the most expensive input.
 MOST_SECONDS = 5.0
-#: By one input of at most 64 KB.
+#: For one input of at most 64 KB.
 MOST_BYTES = 256 << 20
 
 
 class _TookTooLong(BaseException):
-    """Passes everybody who catches what goes wrong."""
+    """A BaseException, so that the code under test does not catch it."""
 
 
 @contextmanager
 def bounded(seconds: float = MOST_SECONDS, size: int = MOST_BYTES) -> Iterator[None]:
-    """Object to what takes more of the processor or of the memory; what hangs is torn away."""
+    """Raise if the block uses more CPU time or memory; interrupt it if it hangs."""
     in_main = threading.current_thread() is threading.main_thread()
-    before, began = _forget_peak(), time.thread_time()
+    before, began = _reset_peak(), time.thread_time()
     if in_main:
-        old = signal.signal(signal.SIGPROF, _tear_away)
+        old = signal.signal(signal.SIGPROF, _interrupt)
         signal.setitimer(signal.ITIMER_PROF, seconds)
     try:
         yield
@@ -43,19 +43,19 @@ def bounded(seconds: float = MOST_SECONDS, size: int = MOST_BYTES) -> Iterator[N
         if in_main:
             signal.setitimer(signal.ITIMER_PROF, 0)
             signal.signal(signal.SIGPROF, old)
-    # What loops in C is told only now.
+    # A loop in C cannot be interrupted.
     if time.thread_time() - began > seconds:
         raise Objection("it takes too long")
     if _peak() - before > size:
         raise Objection("it takes too much memory")
 
 
-def _tear_away(number: int, frame: FrameType | None) -> NoReturn:
+def _interrupt(number: int, frame: FrameType | None) -> NoReturn:
     raise _TookTooLong
 
 
-def _forget_peak() -> int:
-    """Measure anew, or an input could take unseen what any before it took; give what is in use."""
+def _reset_peak() -> int:
+    """Reset the peak memory, and return the memory in use."""
     with open("/proc/self/clear_refs", "w") as file:
         file.write("5")
     return _peak()
@@ -63,47 +63,49 @@ def _forget_peak() -> int:
 
 def _peak() -> int:
     with open("/proc/self/status") as file:
-        told = next(line for line in file if line.startswith("VmHWM:"))
-    return int(told.split()[1]) << 10
+        line = next(line for line in file if line.startswith("VmHWM:"))
+    return int(line.split()[1]) << 10
 
 
 def resident() -> int:
-    """Give the memory that is in use now, in bytes; what was given back is none of it."""
+    """Return the memory in use, in bytes, without freed memory."""
     gc.collect()
-    # Else what grows fills unseen what something large has left behind; musl keeps nothing.
+    # Otherwise growth would reuse freed memory unnoticed; musl does not need it.
     getattr(ctypes.CDLL(None), "malloc_trim", int)(0)
     with open("/proc/self/statm") as file:
         return int(file.read().split()[1]) * resource.getpagesize()
 
 
-class Ears(logging.Handler):
-    """Hears what nobody raised: a traceback in the log, in a thread, in a callback."""
+class ErrorLog(logging.Handler):
+    """Collects errors that were not raised: tracebacks in the log, in threads, in callbacks."""
 
     def __init__(self) -> None:
         super().__init__()
-        self._heard: list[str] = []
+        self._errors: list[str] = []
 
     def emit(self, record: logging.LogRecord) -> None:
         if record.exc_info and record.exc_info[1] is not None:
-            self._heard.append(f"in the log: {record.getMessage()}: {_said(record.exc_info[1])}")
+            self._errors.append(
+                f"in the log: {record.getMessage()}: {_describe(record.exc_info[1])}"
+            )
         elif record.name == "asyncio" and record.levelno >= logging.ERROR:
-            self._heard.append(f"in the loop: {record.getMessage()}")
+            self._errors.append(f"in the loop: {record.getMessage()}")
 
     def check(self) -> None:
-        """Object to what was heard since the last time."""
-        if self._heard:
-            told, self._heard = self._heard[0], []
-            raise Objection(told)
+        """Raise the first error since the last check."""
+        if self._errors:
+            first, self._errors = self._errors[0], []
+            raise Objection(first)
 
-    def forget(self) -> None:
-        self._heard = []
+    def clear(self) -> None:
+        self._errors = []
 
     def __enter__(self) -> Self:
         logging.getLogger().addHandler(self)
         self._hooks = threading.excepthook, sys.unraisablehook
 
-        def in_thread(told: Any) -> None:
-            self._heard.append(f"in a thread: {_said(told.exc_value)}")
+        def in_thread(failure: Any) -> None:
+            self._errors.append(f"in a thread: {_describe(failure.exc_value)}")
 
         threading.excepthook = sys.unraisablehook = in_thread
         return self
@@ -113,5 +115,5 @@ class Ears(logging.Handler):
         logging.getLogger().removeHandler(self)
 
 
-def _said(error: BaseException | None) -> str:
+def _describe(error: BaseException | None) -> str:
     return f"{type(error).__name__}: {error}"[:300]

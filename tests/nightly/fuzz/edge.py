@@ -1,4 +1,4 @@
-"""An edge: where bytes of strangers come in, and what must hold whatever they are."""
+"""An edge: a place that reads untrusted bytes, and what must hold for any input."""
 
 from __future__ import annotations
 
@@ -9,27 +9,27 @@ from random import Random
 from typing import Self
 
 CORPUS = Path(__file__).with_name("corpus")
-#: Longer than this is no sentence any more.
+#: A message must not be longer.
 LONGEST_SENTENCE = 1500
 
-#: Of Unicode's classes of direction, those that show letters in another order than they have.
+#: Unicode's classes of direction that change the order of displayed letters.
 _TURNS = {"LRE", "RLE", "LRO", "RLO", "PDF", "LRI", "RLI", "FSI", "PDI"}
 _MARKS = {"\u200e", "\u200f", "\u061c"}
 
 
 class Objection(AssertionError):
-    """What must always hold does not hold; the sentence says what."""
+    """Something that must hold for any input does not hold."""
 
 
 def must(truth: object, sentence: str) -> None:
-    """Object unless it is true."""
+    """Raise unless *truth* is true."""
     if not truth:
         raise Objection(sentence)
 
 
-def must_be_text(told: str, what: str) -> None:
-    """Object to whatever steers a terminal; told apart by Unicode's own tables, not by ours."""
-    for each in told:
+def must_be_text(text: str, what: str) -> None:
+    """Raise if *text* contains control characters of terminals, by Unicode's tables."""
+    for each in text:
         if each == "\n":
             continue
         steers = unicodedata.category(each) in ("Cc", "Cs", "Zl", "Zp")
@@ -37,29 +37,29 @@ def must_be_text(told: str, what: str) -> None:
             raise Objection(f"{what} steers the terminal by U+{ord(each):04X}")
 
 
-def must_be_sentence(told: str, what: str) -> None:
-    """Object to what is no sentence for a person: empty, of several lines, or without an end."""
-    must(told.strip(), f"{what} says nothing")
-    must("\n" not in told, f"{what} has several lines")
-    must(len(told) <= LONGEST_SENTENCE, f"{what} is far too long")
-    must("Traceback" not in told, f"{what} is a traceback")
+def must_be_sentence(text: str, what: str) -> None:
+    """Raise if *text* is not a message: empty, of several lines, or too long."""
+    must(text.strip(), f"{what} says nothing")
+    must("\n" not in text, f"{what} has several lines")
+    must(len(text) <= LONGEST_SENTENCE, f"{what} is far too long")
+    must("Traceback" not in text, f"{what} is a traceback")
 
 
 class Edge(ABC):
-    """Lives from `with` to the end of the block; one input after the other is judged.
+    """Checks one input after the other, during a `with` block.
 
-    An input is always bytes, so that each can be kept as a file.
+    An input is bytes, so that it can be kept as a file.
     """
 
-    #: Also of its folder in the corpus.
+    #: Also the name of its folder in the corpus.
     name: str
-    #: So many inputs are tried by test_edges.py.
+    #: The number of inputs in test_edges.py.
     count: int
-    #: How files of the corpus end.
+    #: The suffix of files in the corpus.
     suffix = ".bin"
-    #: No input is longer.
+    #: The maximum size of an input.
     longest = 1 << 16
-    #: What means something there, for mutations to put in.
+    #: Tokens of the format, for mutations.
     words: tuple[bytes, ...] = ()
 
     def __enter__(self) -> Self:
@@ -69,18 +69,18 @@ class Edge(ABC):
         return None
 
     def real(self) -> list[bytes]:
-        """Give real messages, besides those that are kept as files."""
+        """Return real messages, besides those in the corpus."""
         return []
 
     @abstractmethod
-    def made(self, chance: Random) -> bytes:
-        """Make an input by the grammar of this edge."""
+    def made(self, rng: Random) -> bytes:
+        """Return an input by the grammar of this edge."""
 
     @abstractmethod
     def judge(self, data: bytes) -> None:
-        """Raise an `Objection`, or anything else, if what must hold does not."""
+        """Raise an `Objection`, or any other error, if the input fails."""
 
     @property
     def kept(self) -> list[Path]:
-        """Give the corpus of this edge."""
+        """Return the corpus of this edge."""
         return sorted(each for each in (CORPUS / self.name).glob("*") if each.is_file())

@@ -1,7 +1,7 @@
-"""Kubernetes objects with every field that is read: of each kind an ordinary one, then odder ones.
+"""Kubernetes objects with every field that the extender reads, one or more of each kind.
 
-Some fields hide others: of two names of a gang one counts, and what leaves does not wait. So each
-stands where it counts.
+Some fields hide others: of two gang names only one counts, and a terminating pod does not wait. So
+each field is in an object where it counts.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ def _meta(name: str, **more: Any) -> Object:
         "resourceVersion": "7",
         "creationTimestamp": _MADE,
         "labels": {"app": "x"},
-        "annotations": {"nobody-reads.example/this": "x"},
+        "annotations": {"unread.example/this": "x"},
         **more,
     }
 
 
 def _simple_pod(name: str, marks: dict[str, str], *, spec: Object, status: Object) -> Object:
-    """Give a pod of ours with little beside what it is there for."""
+    """Return a pod with few other fields."""
     containers = [{"name": "c", "resources": {"requests": {"cpu": "1"}}}]
     return {
         "metadata": _meta(name, annotations=marks),
@@ -208,7 +208,7 @@ _QUEUE: Object = {
     "status": {"state": "Open"},
 }  # fmt: skip
 
-#: By Kubernetes' plural.
+#: By the plural name of the resource.
 OBJECTS: dict[str, tuple[Object, ...]] = {
     "nodes": (_NODE,),
     "pods": (_RUNS, _WAITS, _LEAVES, _ENDS, _IS_NATIVE, _IS_GATED, _BY_SIGS, _BY_LABELS),

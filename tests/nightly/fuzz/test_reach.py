@@ -1,4 +1,4 @@
-"""Nothing that strangers say is left out: every field that is read and every command is fuzzed."""
+"""Every field that is read and every command is fuzzed."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from tests.nightly.fuzz.edges.plan import saved
 from tests.nightly.fuzz.edges.terminal import COMMANDS
 from tests.nightly.fuzz.objects import OBJECTS, Object
 
-FOLLOWED = resources(frozenset({"gang-scheduler"}))
-EACH = pytest.mark.parametrize("resource", FOLLOWED, ids=lambda each: each.name)
+WATCHED = resources(frozenset({"gang-scheduler"}))
+EACH = pytest.mark.parametrize("resource", WATCHED, ids=lambda each: each.name)
 
 
 def plural(resource: Resource) -> str:
-    """Give the name of a resource without its dialect."""
+    """Return the name of a resource without its dialect."""
     return resource.name.partition(".")[0]
 
 
 def read(kind: inspect.Type, place: str = "") -> Iterator[str]:
-    """Give the place of every field that a decoder looks for, as it is spelt on the wire."""
+    """Yield the path of every field that a decoder reads."""
     match kind:
         case inspect.StructType(fields=fields):
             for field in fields:
@@ -38,37 +38,37 @@ def read(kind: inspect.Type, place: str = "") -> Iterator[str]:
             yield from read(item, f"{place}[]")
 
 
-def said(thing: Any, place: str = "") -> Iterator[str]:
-    """Give every place of a document at which something stands; null is nothing, and so is []."""
+def present(thing: Any, place: str = "") -> Iterator[str]:
+    """Yield the path of every field of a document that is not null or empty."""
     if place and thing not in (None, [], {}):
         yield place
     if isinstance(thing, dict):
         for key, each in thing.items():
-            yield from said(each, f"{place}.{key}")
+            yield from present(each, f"{place}.{key}")
     elif isinstance(thing, list):
         for each in thing:
-            yield from said(each, f"{place}[]")
+            yield from present(each, f"{place}[]")
 
 
 def missing(resource: Resource, objects: Iterable[Object]) -> set[str]:
-    """Give the fields that are read of a resource and are in none of *objects*."""
+    """Return the fields that are read and are in none of *objects*."""
     looked_for = {*read(inspect.type_info(resource.decoder.raw))}
-    return looked_for - {place for each in objects for place in said(each)}
+    return looked_for - {place for each in objects for place in present(each)}
 
 
 @EACH
-def test_every_field_that_is_read_is_in_one_of_our_objects(resource: Resource) -> None:
+def test_every_field_is_in_an_object(resource: Resource) -> None:
     assert missing(resource, OBJECTS[plural(resource)]) == set()
 
 
 @EACH
-def test_our_objects_can_be_read_before_they_are_changed(resource: Resource) -> None:
+def test_unchanged_objects_can_be_read(resource: Resource) -> None:
     for each in OBJECTS[plural(resource)]:
         resource.decoder.read(msgspec.json.encode(each))
 
 
-def test_a_field_that_is_in_none_of_them_is_noticed() -> None:
-    pods = next(each for each in FOLLOWED if each.name == "pods")
+def test_missing_field_is_detected() -> None:
+    pods = next(each for each in WATCHED if each.name == "pods")
 
     assert missing(pods, OBJECTS["pods"][:1]) >= {
         ".metadata.deletionTimestamp",
@@ -79,9 +79,9 @@ def test_a_field_that_is_in_none_of_them_is_noticed() -> None:
     }
 
 
-def test_all_of_our_objects_are_saved_for_plan() -> None:
+def test_all_objects_are_input_of_plan() -> None:
     assert len(saved()) == sum(map(len, OBJECTS.values()))
 
 
-def test_every_command_is_typed() -> None:
+def test_every_command_is_fuzzed() -> None:
     assert {words[0] for words in COMMANDS.values()} >= {*main.commands}

@@ -1,4 +1,4 @@
-"""Calls have names, and a script names some of them."""
+"""The names of calls, and scripts of faults."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.cluster.faults import (
     pod_in,
     site_of,
 )
-from tests.nightly.faults.planted import QUICK_EARS, QUICK_EARS_S, plant
+from tests.nightly.faults.planted import SHORT_SILENCE, SHORT_SILENCE_S, plant
 
 GROUPS = "/apis/scheduling.volcano.sh/v1beta1"
 LEASES = "/apis/coordination.k8s.io/v1/namespaces/gang-system/leases"
@@ -31,7 +31,7 @@ LEASES = "/apis/coordination.k8s.io/v1/namespaces/gang-system/leases"
         ("GET", "/api/v1/nodes", {"fieldSelector": "metadata.name=x"}, "get-nodes"),
         ("PATCH", f"{GROUPS}/namespaces/a/podgroups/b/status", {}, "podgroup-status"),
         ("PATCH", f"{GROUPS}/namespaces/a/podgroups/b", {}, "podgroup-patch"),
-        ("GET", f"{GROUPS}/namespaces/a/podgroups/b", {}, "look-podgroups"),
+        ("GET", f"{GROUPS}/namespaces/a/podgroups/b", {}, "get-podgroups"),
         ("PATCH", f"{GROUPS}/queues/b/status", {}, "queue-status"),
         ("POST", "/api/v1/namespaces/a/events", {}, "event"),
         ("PATCH", "/api/v1/namespaces/a/events/b", {}, "event"),
@@ -56,7 +56,7 @@ def test_hooks_and_pods_are_named_by_their_paths() -> None:
     assert pod_in("/api/v1/pods") == ""
 
 
-def test_each_site_has_the_faults_that_can_happen_to_it() -> None:
+def test_each_site_has_its_possible_faults() -> None:
     assert Fault.CONFLICT in faults_of("bind")
     assert Fault.REORDERED not in faults_of("bind")
     assert Fault.REORDERED in faults_of("event-pods")
@@ -65,7 +65,7 @@ def test_each_site_has_the_faults_that_can_happen_to_it() -> None:
     assert not any(Fault.REFUSED in faults_of(each) for each in ("bind", "event-pods", "hook-bind"))
 
 
-def test_a_script_counts_each_site_by_itself_and_remembers_what_it_did() -> None:
+def test_script_counts_each_site_and_records_faults() -> None:
     point = FaultPoint("bind", 2, Fault.LOST)
     script = Script([point])
 
@@ -81,7 +81,7 @@ def test_a_script_counts_each_site_by_itself_and_remembers_what_it_did() -> None
     assert str(point) == "bind#2 answer-lost"
 
 
-def test_a_standing_fault_concerns_one_pod_until_it_is_ended() -> None:
+def test_standing_fault_applies_to_one_pod_until_it_is_removed() -> None:
     script = Script([FaultPoint("bind", 1, Fault.UNAVAILABLE)])
     script.set_standing("bind", "train-2", Fault.REFUSED)
 
@@ -93,12 +93,12 @@ def test_a_standing_fault_concerns_one_pod_until_it_is_ended() -> None:
     assert script.reached == [FaultPoint("bind", 1, Fault.UNAVAILABLE)]
 
 
-def test_a_silent_watch_is_given_up_sooner_where_ears_are_quick(
+def test_short_silence_shortens_the_timeout_of_watches(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     defaults = Watch.__init__.__kwdefaults__
     monkeypatch.setitem(defaults, "limits", WatchLimits(silence_s=75.0))
 
-    plant(QUICK_EARS)
+    plant(SHORT_SILENCE)
 
-    assert defaults["limits"] == WatchLimits(silence_s=QUICK_EARS_S)
+    assert defaults["limits"] == WatchLimits(silence_s=SHORT_SILENCE_S)

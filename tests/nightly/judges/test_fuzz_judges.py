@@ -1,4 +1,4 @@
-"""The judges object: each edge with a fault that is put in, and the words it is found by."""
+"""The checks of each edge detect planted faults."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from extender.tls.server import ClientNames
 from extender.web import api
 from extender.whatif import manifests
 from tests.nightly.fuzz import bounds
-from tests.nightly.fuzz.bounds import Ears, bounded
+from tests.nightly.fuzz.bounds import ErrorLog, bounded
 from tests.nightly.fuzz.edge import Objection, must_be_sentence, must_be_text
 from tests.nightly.fuzz.edges import EDGES, handshakes, new, watch
 from tests.nightly.fuzz.edges.recording import Recordings
@@ -65,7 +65,7 @@ def an_event_that_is_lost_when_it_is_cut(patch: Patch) -> bytes:
     return b'pods\n{"type":"ADDED","object":{"metadata":{"name":"x"}}}\n'
 
 
-def a_mirror_that_breaks(patch: Patch) -> bytes:
+def a_cache_that_fails(patch: Patch) -> bytes:
     patch.setattr(Cluster, "snapshot", raising(RecursionError()))
     return b"nodes\n{}\n"
 
@@ -102,7 +102,7 @@ def a_hook_that_fails(patch: Patch) -> bytes:
     return b"preempt\n{}"
 
 
-def an_error_that_steers(patch: Patch) -> bytes:
+def an_error_with_control_characters(patch: Patch) -> bytes:
     patch.setattr(wire, "clean", str)
     patch.setattr(wire, "read_preempt", raising(InvalidHookCall(EVIL.replace("\n", ""))))
     return b"preempt\n{}"
@@ -113,7 +113,7 @@ def a_bind_that_is_held_for_ever(patch: Patch) -> bytes:
     return b"bind\n{}"
 
 
-def a_reader_that_counts_wrong(patch: Patch) -> bytes:
+def a_reader_that_counts_incorrectly(patch: Patch) -> bytes:
     right = HttpConnection.on_body
 
     def on_body(self: HttpConnection, body: bytes) -> None:
@@ -123,7 +123,7 @@ def a_reader_that_counts_wrong(patch: Patch) -> bytes:
     return watch_out(b"/filter")
 
 
-def a_caller_whose_end_nobody_hears(patch: Patch) -> bytes:
+def a_disconnected_caller_that_is_not_noticed(patch: Patch) -> bytes:
     patch.setattr(hookport.HookServer, "closed", lambda self, call: None)
     return watch_out(b"/bind")
 
@@ -139,7 +139,7 @@ def an_error_that_is_no_json(patch: Patch) -> bytes:
 
 
 def a_call_that_only_we_take(patch: Patch) -> bytes:
-    # Without a look at Host, of which there has to be one.
+    # Without the check of the Host header.
     patch.setattr(CallerCheck, "check", lambda self, headers, reached: None)
     return watch_out(b"/filter").replace(b"Host: localhost\r\n", b"")
 
@@ -157,7 +157,7 @@ def watch_out(path: bytes) -> bytes:
     )
 
 
-def a_page_that_steers(patch: Patch) -> bytes:
+def a_page_with_control_characters(patch: Patch) -> bytes:
     patch.setattr(api, "_plain", bytes)
     return b"GET /api/v1/pods/a/%C2%9B HTTP/1.1\r\nHost: x\r\n\r\n"
 
@@ -172,12 +172,12 @@ def saved_objects_that_raise(patch: Patch) -> bytes:
     return b"table\nkind: Pod\nmetadata: {name: x}\n"
 
 
-def a_complaint_that_steers(patch: Patch) -> bytes:
+def a_message_with_control_characters(patch: Patch) -> bytes:
     patch.setattr(output, "clean", str)
     return f"table\nkind: {json.dumps(EVIL)}\nmetadata: {{name: x}}\n".encode()
 
 
-def a_command_that_steers(patch: Patch) -> bytes:
+def a_command_that_prints_control_characters(patch: Patch) -> bytes:
     patch.setattr(output, "clean", str)
     texts = ("namespace", "name", "queue", "phase", "verdict", "reason", "message")
     gang = {**dict.fromkeys(texts, "\x9b31m"), "members": 1, "min_member": 1, "share": 0.5}
@@ -198,7 +198,7 @@ def a_setting_that_is_quoted_as_it_is(patch: Patch) -> bytes:
     return json.dumps({"command": "serve", "text": "\x9b31m"}).encode()
 
 
-def a_doctor_who_raises_at_a_cluster(patch: Patch) -> bytes:
+def a_doctor_that_raises_at_a_cluster(patch: Patch) -> bytes:
     patch.setattr(ApiReader, "text", raising(LookupError("x")))
     return b'{"command": "doctor of"}'
 
@@ -239,7 +239,7 @@ def a_call_that_is_answered_whatever_was_forged(patch: Patch) -> bytes:
     return b'{"at": "call", "from": 9, "drop": 1, "put": "00", "cut": 0}'
 
 
-def a_guard_who_lets_everybody_in(patch: Patch) -> bytes:
+def a_name_check_that_admits_everyone(patch: Patch) -> bytes:
     patch.setattr(ClientNames, "check", lambda self, certificate: None)
     return b'{"at": "another", "from": 0, "drop": 0, "put": "", "cut": 0}'
 
@@ -280,7 +280,7 @@ def a_recording_that_is_unpacked_whole(patch: Patch) -> bytes:
     return b"bytes\n" + BEGINNING + frame(b"".join([*bomb, packing.flush()]))
 
 
-#: By edge: what is put in, and what must be objected to.
+#: Edge -> planted faults with the expected message.
 FAULTS = {
     "quantities": {
         an_amount_that_is_another: "an amount is not what was read",
@@ -293,35 +293,35 @@ FAULTS = {
     "watch": {
         a_decoder_that_raises: "KeyError is raised",
         an_event_that_is_lost_when_it_is_cut: "another way when it is cut",
-        a_mirror_that_breaks: "RecursionError is raised",
+        a_cache_that_fails: "RecursionError is raised",
     },
     "hooks": {
         a_hook_that_fails: "the hook fails",
-        an_error_that_steers: "steers the terminal by U+001B",
+        an_error_with_control_characters: "steers the terminal by U+001B",
         a_bind_that_is_held_for_ever: "answered twice",
     },
     "hook-port": {
-        a_reader_that_counts_wrong: "when it is cut",
-        a_caller_whose_end_nobody_hears: "held for somebody who has left",
+        a_reader_that_counts_incorrectly: "when it is cut",
+        a_disconnected_caller_that_is_not_noticed: "held for somebody who has left",
         a_connection_that_is_never_forgotten: "still counted",
         an_error_that_is_no_json: "ProtocolError is raised",
         a_call_that_only_we_take: "another reader does not see",
         a_coding_that_only_we_read: "another reader does not see",
     },
     "page-port": {
-        a_page_that_steers: "steers the terminal by U+009B",
+        a_page_with_control_characters: "steers the terminal by U+009B",
         a_page_that_fails: "a page fails",
         a_connection_that_is_never_forgotten: "still counted",
     },
     "plan": {
         saved_objects_that_raise: "ValueError is raised",
-        a_complaint_that_steers: "steers the terminal by U+001B",
+        a_message_with_control_characters: "steers the terminal by U+001B",
     },
     "terminal": {
-        a_command_that_steers: "steers the terminal by U+009B",
+        a_command_that_prints_control_characters: "steers the terminal by U+009B",
         a_command_that_raises: "TypeError is raised",
         a_setting_that_is_quoted_as_it_is: "steers the terminal by U+009B",
-        a_doctor_who_raises_at_a_cluster: "LookupError is raised",
+        a_doctor_that_raises_at_a_cluster: "LookupError is raised",
     },
     "scenario": {
         a_scenario_that_raises: "ZeroDivisionError is raised",
@@ -335,11 +335,11 @@ FAULTS = {
         a_handshake_that_leaves_something_behind: "KeyError",
         a_call_that_is_forged: "without TLS",
         a_call_that_is_answered_whatever_was_forged: "a call that was forged is answered",
-        a_guard_who_lets_everybody_in: "a stranger is answered",
+        a_name_check_that_admits_everyone: "a stranger is answered",
         a_port_that_asks_for_no_certificate: "a stranger is answered",
     },
 }
-#: Faults of what an edge is made of.
+#: Faults to plant before the edge is made.
 WITHIN = (a_call_that_is_forged, a_port_that_asks_for_no_certificate)
 
 
@@ -352,7 +352,7 @@ def test_every_edge_has_faults() -> None:
     [(name, fault) for name, faults in FAULTS.items() for fault in faults],
     ids=lambda it: it if isinstance(it, str) else it.__name__,
 )
-def test_a_fault_that_is_put_in_is_objected_to(
+def test_planted_fault_is_detected(
     name: str, fault: Callable[[Patch], bytes], monkeypatch: Patch
 ) -> None:
     with ExitStack() as stack:
@@ -361,13 +361,13 @@ def test_a_fault_that_is_put_in_is_objected_to(
         edge = stack.enter_context(new(name))
         if fault not in WITHIN:
             data = fault(monkeypatch)
-        objection = judged(edge, data, stack.enter_context(Ears()))
+        objection = judged(edge, data, stack.enter_context(ErrorLog()))
         monkeypatch.undo()
 
     assert FAULTS[name][fault] in objection
 
 
-def test_what_hangs_is_torn_away_and_told() -> None:
+def test_hanging_input_is_interrupted() -> None:
     def hang() -> None:
         while True:
             with suppress(Exception):
@@ -377,36 +377,36 @@ def test_what_hangs_is_torn_away_and_told() -> None:
         hang()
 
 
-def test_what_takes_too_much_memory_is_told() -> None:
-    # Once more: that so much was in use before must not hide it.
+def test_use_of_too_much_memory_is_detected() -> None:
+    # Twice: memory of the first run must not hide the second.
     for _ in range(2):
         with pytest.raises(Objection, match="too much memory"), bounded(size=1 << 20):
             bytearray(64 << 20)
 
 
-def test_a_traceback_that_only_the_loop_tells_is_heard() -> None:
+def test_traceback_in_the_event_loop_is_detected() -> None:
     async def scene() -> None:
         asyncio.get_running_loop().call_soon(raising(KeyError("x")))
         await asyncio.sleep(0)
 
-    with Ears() as ears:
+    with ErrorLog() as errors:
         asyncio.run(scene())
         with pytest.raises(Objection, match="KeyError"):
-            ears.check()
+            errors.check()
 
 
 @pytest.mark.parametrize("sign", ["\x1b", "\x9b", "\r", "\x00", "\u202e", "\u2066", "\u2028"])
-def test_nothing_that_steers_is_taken_for_text(sign: str) -> None:
+def test_control_characters_are_detected(sign: str) -> None:
     with pytest.raises(Objection, match="steers"):
         must_be_text(f"a{sign}b", "it")
 
 
 @pytest.mark.parametrize("told", ["", "a\nb", "x" * 5000, "Traceback (most recent call last):"])
-def test_what_is_no_sentence_is_told(told: str) -> None:
+def test_text_that_is_no_message_is_detected(told: str) -> None:
     with pytest.raises(Objection):
         must_be_sentence(told, "it")
 
 
-def test_what_people_write_is_no_objection() -> None:
+def test_ordinary_text_passes() -> None:
     must_be_text("größer als ½\n研究 👩\u200d🔬", "it")
     must_be_sentence(msgspec.json.encode({"a": 1}).decode(), "it")

@@ -1,12 +1,12 @@
-"""A record is saved and read again as it was, and tells what came first."""
+"""Saving, loading and ordering of records."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 from tests.nightly.faults import record as seen
+from tests.nightly.faults.excluded_spans import Spans
 from tests.nightly.faults.record import Record
-from tests.nightly.faults.spans import Spans
 
 
 def one_of_each() -> list[seen.Moment]:
@@ -37,7 +37,7 @@ def one_of_each() -> list[seen.Moment]:
     ]
 
 
-def test_every_kind_of_moment_is_saved_and_read_again_as_it_was(tmp_path: Path) -> None:
+def test_every_kind_of_moment_survives_save_and_load(tmp_path: Path) -> None:
     moments = one_of_each()
     Record(moments).save(tmp_path / "record.jsonl")
 
@@ -45,14 +45,14 @@ def test_every_kind_of_moment_is_saved_and_read_again_as_it_was(tmp_path: Path) 
     assert {type(moment).__name__ for moment in moments} == set(seen.KINDS)
 
 
-def test_changes_come_in_the_order_of_their_versions_however_late_they_were_seen() -> None:
+def test_changes_are_ordered_by_version() -> None:
     late = seen.NodeGone(at=1, version=7, name="n")
     early = seen.NodeGone(at=2, version=5, name="n")
 
     assert Record([late, early]).changes() == [early, late]
 
 
-def test_no_two_calls_have_one_number() -> None:
+def test_numbers_of_calls_are_unique() -> None:
     record = Record()
 
     assert [record.next_call(), record.next_call()] == [1, 2]
@@ -70,7 +70,7 @@ def test_time_without_the_api_server_is_not_counted() -> None:
     assert spans.total_s == 10
 
 
-def test_who_never_came_back_is_away_to_the_end() -> None:
+def test_absence_without_an_end_lasts_to_the_end() -> None:
     record = Record([seen.Away(at=10, who=seen.API_SERVER), seen.Line(at=40, text="over")])
 
     assert Spans.of(record).counted_s(0, 40) == 10

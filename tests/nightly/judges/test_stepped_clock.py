@@ -1,4 +1,4 @@
-"""A clock that steps, for a process of ours that knows nothing of it."""
+"""The wrong wall clock for a process of the extender."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from tests.nightly.faults.stepped_clock import SteppedClock
 ROOT = Path(__file__).parents[3]
 
 
-def test_the_clock_is_wrong_by_what_stands_in_the_file_as_soon_as_it_stands_there(
+def test_clock_has_the_offset_in_the_file(
     tmp_path: Path,
 ) -> None:
     passed = 0.0
     file = tmp_path / "offset"
-    clock = SteppedClock(file, real=lambda: 1000.0, passing=lambda: passed)
+    clock = SteppedClock(file, real=lambda: 1000.0, monotonic=lambda: passed)
 
     assert clock.time() == 1000.0
     file.write_text("-3600")
@@ -26,11 +26,11 @@ def test_the_clock_is_wrong_by_what_stands_in_the_file_as_soon_as_it_stands_ther
     assert clock.time() == -2600.0
 
 
-def test_a_file_that_is_half_written_changes_nothing(tmp_path: Path) -> None:
+def test_half_written_file_is_ignored(tmp_path: Path) -> None:
     passed = 0.0
     file = tmp_path / "offset"
     file.write_text("60")
-    clock = SteppedClock(file, real=lambda: 1000.0, passing=lambda: passed)
+    clock = SteppedClock(file, real=lambda: 1000.0, monotonic=lambda: passed)
     assert clock.time() == 1060.0
 
     file.write_text("")
@@ -38,7 +38,7 @@ def test_a_file_that_is_half_written_changes_nothing(tmp_path: Path) -> None:
     assert clock.time() == 1060.0
 
 
-def test_the_product_is_told_the_stepped_time_and_runs_as_ever(tmp_path: Path) -> None:
+def test_extender_runs_with_the_stepped_clock(tmp_path: Path) -> None:
     (tmp_path / "offset").write_text("86400")
     command = [sys.executable, "-m", "tests.nightly.faults.stepped_clock", str(tmp_path / "offset")]
     ran = subprocess.run(

@@ -6,7 +6,7 @@ from importlib import import_module
 
 from tests.nightly.fuzz.edge import Edge
 
-#: Each is imported when it is asked for, with whatever it brings along.
+#: Each is imported when it is used.
 EDGES = {
     "quantities": "Quantities",
     "policy": "PolicyFiles",
@@ -23,7 +23,7 @@ EDGES = {
 
 
 def new(name: str) -> Edge:
-    """Make an edge; it has to be entered."""
+    """Return an edge, to be entered."""
     module = import_module(f"{__name__}.{name.replace('-', '_')}")
     made: Edge = getattr(module, EDGES[name])()
     return made

@@ -16,7 +16,7 @@ from extender.hooks.handlers import HookAnswer
 from extender.hooks.http_connection import _MOST_CALLS, HttpConnection
 from extender.hooks.server import LIMITS, HookServer
 from extender.metrics import Metrics
-from tests.nightly.fuzz import another_reader
+from tests.nightly.fuzz import h11_reader
 from tests.nightly.fuzz.edge import Edge, must, must_be_text
 
 CORPUS = Path(__file__).parents[3] / "unit" / "web" / "corpus"
@@ -133,7 +133,7 @@ class HookStreams(Edge):
         must(port._buffered == 0, "what was kept of a body is never given back")
         for pieces in cuts(data):
             must(self.verdict_of(*pieces)[1] == verdict, "the verdict is another when it is cut")
-        _compare(verdict, another_reader.calls(data))
+        _compare(verdict, h11_reader.calls(data))
         must(self.verdict_of(GOOD)[1].statuses == (200,), "the next good call is not answered")
 
     def verdict_of(self, *pieces: bytes) -> tuple[HookServer, Verdict]:
@@ -167,7 +167,7 @@ class _Recording(HookServer):
         super().handle(call)
 
 
-def _compare(verdict: Verdict, theirs: list[another_reader.Call]) -> None:
+def _compare(verdict: Verdict, theirs: list[h11_reader.Call]) -> None:
     """Object to a call that another reader sees otherwise, or not at all.
 
     It may see more: we refuse what it need not, and end there.

@@ -48,15 +48,14 @@ class Scenarios(Edge):
         shutil.rmtree(self._folder)
 
     def real(self) -> list[bytes]:
-        played = [
-            yaml.safe_dump(_with_a_trace(each)).encode() + _TRACE + each.encode()
-            for each in _TRACES
+        traced = [
+            yaml.safe_dump(_with_trace(each)).encode() + _TRACE + each.encode() for each in _TRACES
         ]
-        return [*(each.encode() for each in _shipped()), *played]
+        return [*(each.encode() for each in _shipped()), *traced]
 
     def made(self, chance: Random) -> bytes:
         trace = chance.choice(_TRACES) if chance.random() < 0.4 else ""
-        thing = _with_a_trace(trace) if trace else yaml.safe_load(chance.choice(_shipped()))
+        thing = _with_trace(trace) if trace else yaml.safe_load(chance.choice(_shipped()))
         thing = changed(thing, chance, chance.randrange(1, 5))
         if chance.random() < 0.5:
             text = written(thing, chance)
@@ -92,10 +91,9 @@ def _shipped() -> list[str]:
     return [(folder / name).read_text(encoding="utf-8") for name in names]
 
 
-def _with_a_trace(text: str) -> dict[str, Any]:
-    """Return a scenario that maps the columns of the trace *text*."""
+def _with_trace(trace: str) -> dict[str, Any]:
     return {
         "span": "1h",
         "nodes": [{"name": "n", "count": 3, "has": {"cpu": 64, "nvidia.com/gpu": 8}}],
-        "trace": {"file": _FILE, **MAPPINGS[text]},
+        "trace": {"file": _FILE, **MAPPINGS[trace]},
     }

@@ -18,7 +18,7 @@ from extender.planner import policy_parser
 from extender.planner.planner import make_plan
 from extender.status.history import GangHistory
 from extender.web.api import Api
-from tests.nightly.fuzz.answering import Answering
+from tests.nightly.fuzz.canned_server import CannedServer
 from tests.nightly.fuzz.edge import Edge, must, must_be_text
 from tests.nightly.fuzz.edges.plan import must_end_well, run
 from tests.nightly.fuzz.mutations import EVIL, TEXTS, changed, written
@@ -88,7 +88,7 @@ class Terminals(Edge):
 
     def __enter__(self) -> Self:
         self._folder = tempfile.TemporaryDirectory()
-        self._server, self._api_server = Answering(), Answering()
+        self._server, self._api_server = CannedServer(), CannedServer()
         self._documents = _documents()
         self._clusters = [fake_cluster(each).held for each in _OVERLAYS]
         self._kubeconfig = Path(self._folder.name) / "kubeconfig"
@@ -133,7 +133,7 @@ class Terminals(Edge):
         command = given["command"] if given["command"] in COMMANDS else "top"
         # No argument has a zero in it, nor half of a character.
         text = str(given["text"]).replace("\0", "").encode(errors="replace").decode()
-        self._server.told = json.dumps(given["told"]).encode()
+        self._server.response = json.dumps(given["told"]).encode()
         if command == "doctor of":
             self._api_server.by_path = self._cluster(text, Random(data))
         file = Path(self._folder.name) / "file.yaml"
