@@ -89,7 +89,7 @@ class Hour:
         if tick == UPDATE[0]:
             self._standby = Metrics()
             self._standby.leader.set(0)
-            self._standby.warm.set(1)
+            self._standby.cache_synced.set(1)
         if tick == UPDATE[2]:
             self._replace()
 

@@ -15,8 +15,8 @@ from typing import Any
 
 from extender.errors import ApiError as Refusal
 from extender.kube.client import ApiClient
-from extender.kube.write import leader
 from extender.kube.write.status import ApiStatusWriter
+from extender.model.annotations import LEADER
 from extender.model.gang import COSCHEDULING, VERSIONS, VOLCANO
 from extender.ports import ObjectReference
 from tests import objects
@@ -335,12 +335,12 @@ class IsLabelled(Story):
         self._replica = replica
 
     def begin(self, world: World, name: str, right: Permission) -> None:
-        off = {"metadata": {"labels": {leader.LABEL: None}}}
+        off = {"metadata": {"labels": {LEADER: None}}}
         world.plane.api.patch("pods", THE_LEADER, off, EXTENDER_NAMESPACE)
 
     def is_seen(self, world: World, name: str, right: Permission) -> bool:
         pod = world.plane.api.get("pods", THE_LEADER, EXTENDER_NAMESPACE)
-        return bool(pod["metadata"].get("labels", {}).get(leader.LABEL) == "true")
+        return bool(pod["metadata"].get("labels", {}).get(LEADER) == "true")
 
     def problem(self, world: World) -> str:
         return self._replica.page("/readyz")

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import yaml
 
-from extender.kube.write import leader
+from extender.model.annotations import LEADER
 from tests import objects
 from tests.cluster.api import Object
 from tests.cluster.control_plane import MANIFESTS, OVERLAYS, SECOND_SCHEDULER, ControlPlane
@@ -269,7 +269,7 @@ def test_service_selects_the_leader(overlay: list[Object], pod: Object, extender
 
     assert metrics["spec"]["selector"].items() <= pod["metadata"]["labels"].items()
     beyond = dict(service["spec"]["selector"].items() - pod["metadata"]["labels"].items())
-    assert beyond == {leader.LABEL: "true"}
+    assert beyond == {LEADER: "true"}
     declared = {port["name"]: port["containerPort"] for port in extender["ports"]}
     for port in (*service["spec"]["ports"], *metrics["spec"]["ports"]):
         assert declared[port["targetPort"]] == port["port"]

@@ -37,7 +37,7 @@ class Counted(World):
 
     count = 0
 
-    def bound(self, uid: PodUid, node: str) -> None:
+    def mark_bound(self, uid: PodUid, node: str) -> None:
         super().mark_bound(uid, node)
         self.count += 1
 

@@ -37,7 +37,7 @@ class Verdict(NamedTuple):
 
 #: Go's net/http (1.27), given the whole file, has the same verdict except where a comment says
 #: otherwise and where its handler decides: paths, methods, origins. The comparison with Go was made
-#: once by hand; the automatic comparison is with h11 (`test_another_reader.py`).
+#: once by hand; the automatic comparison is with h11 (`test_h11_reader.py`).
 VERDICTS = {
     "plain": Verdict([200], ["filter"], OPEN),
     "query-and-prefix": Verdict([200], ["filter"], OPEN),
