@@ -268,7 +268,7 @@ class Cluster:
                 quotas=self._sorted_quotas or {},
                 recently_admitted=self._recently_admitted(),
                 partial_gangs=self.partial_gangs.among(gangs, self._clock.monotonic()),
-                protected=self.partial_gangs.spared(gangs, self._clock.monotonic()),
+                protected=self.partial_gangs.protected(gangs, self._clock.monotonic()),
                 stuck=self._pods.stuck,
                 schedulers=self.liveness.statuses(),
                 rejected_nodes={
@@ -467,7 +467,7 @@ class Cluster:
 
     def readiness(self) -> list[str]:
         """Return why the cache is not complete or not fresh; nothing when it is."""
-        return self.freshness.complaints(self._clock.monotonic())
+        return self.freshness.problems(self._clock.monotonic())
 
     # ── listeners ─────────────────────────────────────────────────────────────────────────
 

@@ -122,7 +122,7 @@ class Freshness:
         found = {name: now - entry.received_at for name, entry in self._sources.items()}
         return found if self._probed_at is None else {**found, PULSE: now - self._probed_at}
 
-    def complaints(self, now: float) -> list[str]:
+    def problems(self, now: float) -> list[str]:
         """Return sentences on what is missing; none when the cache is complete."""
         if now <= self._fresh_until:
             return []  # called for every hook call
@@ -134,7 +134,7 @@ class Freshness:
         found = [
             sentence
             for name, entry in sorted(self._sources.items())
-            if (sentence := self._complaint(name, entry, now))
+            if (sentence := self._problem(name, entry, now))
         ]
         if self._sources and not found:
             oldest = min(map(_current_at, self._sources.values()))
@@ -144,7 +144,7 @@ class Freshness:
             self._fresh_until = until
         return found
 
-    def _complaint(self, name: str, entry: _Source, now: float) -> str:
+    def _problem(self, name: str, entry: _Source, now: float) -> str:
         why = f" ({entry.error})" if entry.error else ""
         if not entry.listed:
             return f"{name}: first list not complete{why}"

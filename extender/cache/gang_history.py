@@ -104,7 +104,7 @@ class PartialGangs:
                 self._notify(key)
         return frozenset(found)
 
-    def spared(self, gangs: Mapping[GangKey, Gang], now: float) -> dict[PodUid, str]:
+    def protected(self, gangs: Mapping[GangKey, Gang], now: float) -> dict[PodUid, str]:
         """Return the pods of partial gangs that must not be evicted yet, each with the reason."""
         return {
             pod.uid: _WHY

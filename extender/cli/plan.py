@@ -432,7 +432,7 @@ def _gangs(plan: Plan) -> Columns:
 def _starts(estimates: list[Estimate]) -> Columns:
     table = _table("WAITS", "WILL RUN")
     for each in estimates:
-        table.add(each.gang, each.words)
+        table.add(each.gang, each.message)
     return table
 
 

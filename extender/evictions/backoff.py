@@ -155,7 +155,7 @@ class EvictionBackoff:
         number = next(iter(known.index.selecting(pod)), None)
         if number is None:
             return ""
-        if known.index.is_crowd(number):
+        if known.index.is_too_many(number):
             return f"{known.index.title(number)} allows no disruptions"
         return known.whys[number]
 

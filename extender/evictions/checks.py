@@ -92,7 +92,7 @@ def exhausted(
     return [
         budgets[number]
         for number in _counted(budgets, victims.values())
-        if budgets[number].allowed <= pending[number] and not budgets.is_crowd(number)
+        if budgets[number].allowed <= pending[number] and not budgets.is_too_many(number)
     ]
 
 
@@ -105,7 +105,7 @@ def guarded(victims: Mapping[PodUid, Victim], snapshot: Snapshot) -> set[PodUid]
 def budgets_about(pod: Pod, snapshot: Snapshot) -> list[DisruptionBudget]:
     """Return the budgets that select *pod*; none where there are too many."""
     budgets = budgets_of(snapshot)
-    return [budgets[each] for each in budgets.selecting(pod) if not budgets.is_crowd(each)]
+    return [budgets[each] for each in budgets.selecting(pod) if not budgets.is_too_many(each)]
 
 
 def _objection(victim: Victim, snapshot: Snapshot) -> str:

@@ -173,7 +173,7 @@ class Duration:
     ended: int | None = None
 
     @property
-    def words(self) -> str:
+    def text(self) -> str:
         """Return the duration with its source."""
         return f"{format_duration(self.seconds)} ({self._source})"
 

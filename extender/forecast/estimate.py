@@ -43,7 +43,7 @@ class Estimate:
     because: str = ""
 
     @property
-    def brief(self) -> str:
+    def summary(self) -> str:
         """Return the estimate in two words."""
         if self.at is not None:
             return f"about {clock(self.at, self.now)}"
@@ -52,7 +52,7 @@ class Estimate:
         return "unknown"
 
     @property
-    def words(self) -> str:
+    def message(self) -> str:
         """Return the estimate with its reason."""
         if self.at is None and self.not_before is None:
             return f"unknown, because {self.because}"
@@ -84,7 +84,7 @@ def _grounds(endings: Sequence[Ending]) -> str:
     named = endings[-NAMED:]
     by_words: dict[str, list[str]] = {}
     for each in named:
-        by_words.setdefault(each.duration.words, []).append(str(each.gang))
+        by_words.setdefault(each.duration.text, []).append(str(each.gang))
     if len(by_words) == 1:
         subject = "it is" if len(named) == 1 else "they are"
         (words,) = by_words

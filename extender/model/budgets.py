@@ -58,14 +58,14 @@ class BudgetIndex:
         """Return a budget by its number."""
         return self._budgets[number]
 
-    def is_crowd(self, number: int) -> bool:
+    def is_too_many(self, number: int) -> bool:
         """Return whether *number* is no budget but stands for too many of them."""
         return number >= len(self._sizes)
 
     def title(self, number: int) -> str:
         """Return the name of a budget for messages."""
         budget = self._budgets[number]
-        if self.is_crowd(number):
+        if self.is_too_many(number):
             return f"one of too many PodDisruptionBudgets in namespace {budget.namespace}"
         return f"PodDisruptionBudget {budget.namespace}/{budget.name}"
 

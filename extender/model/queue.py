@@ -73,7 +73,7 @@ class NamespaceShare:
         return share_name(self.queue, self.namespace)
 
 
-def share_words(queue: str, namespace: str) -> str:
+def share_text(queue: str, namespace: str) -> str:
     """Return the share of *namespace* in *queue* as a phrase."""
     return f"{namespace} in queue {queue}"
 

@@ -64,13 +64,13 @@ class SchedulerStatus:
             " stop one of the two, or run one as standby (--lease)"
         )
 
-    def words(self, now: float) -> str:
+    def message(self, now: float) -> str:
         """Return its liveness as a phrase."""
         if not self.called_at:
             return self.liveness.value
         return f"{self.liveness.value}, called {span(now - self.called_at)} ago"
 
-    def complaint(self, now: float) -> str:
+    def problem(self, now: float) -> str:
         """Return what is wrong at *now* and what to check; empty when nothing is."""
         if self.liveness is Liveness.UNHEARD:
             return f"no kube-scheduler has called for pods of scheduler name {self.name} yet"

@@ -306,7 +306,7 @@ def _why_first(plugins: list[Plugin], order: str, ahead: Any, behind: Any, what:
     for plugin in plugins:
         key = getattr(plugin, order)
         if key(ahead) != key(behind):
-            words = getattr(plugin, f"{order}_words", None)
+            words = getattr(plugin, f"{order}_reason", None)
             return words(ahead, behind) if words else f"plugin {plugin.name} puts {what} first"
     return ""
 

@@ -121,7 +121,7 @@ class HeldCapacity(NamedTuple):
     amounts: Resources
 
     @property
-    def words(self) -> str:
+    def why(self) -> str:
         """Return a phrase that names the reason and what the capacity is held for."""
         return self.reason.value.format(self.beneficiary)
 

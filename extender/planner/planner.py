@@ -13,7 +13,7 @@ import numpy as np
 from extender.model.gang import Gang, GangKey
 from extender.model.node import Amounts, Mask
 from extender.model.pod import Status
-from extender.model.queue import share_words
+from extender.model.queue import share_text
 from extender.model.reason import Reason
 from extender.model.resources import NOTHING, PODS, Resources, total
 from extender.model.snapshot import Snapshot
@@ -86,7 +86,7 @@ def _guarantees(session: Session, free: Resources) -> Iterator[HeldCapacity]:
             left = {n: min(a, free.amount(n)) for n, a in share.unused_guarantee.items()}
             yield HeldCapacity(
                 HoldReason.NAMESPACE_GUARANTEE,
-                share_words(name, namespace),
+                share_text(name, namespace),
                 Resources(left).positive(),
             )
 

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from math import inf
 from typing import Any, NamedTuple, Protocol, TypeVar
 
-from extender.model.queue import NamespaceShare, Queue, share_words
+from extender.model.queue import NamespaceShare, Queue, share_text
 from extender.model.reason import Problem, Reason
 from extender.model.resources import CPU, MEMORY, NOTHING, Resources, write_amount
 from extender.planner.policy import Vector, excess
@@ -336,11 +336,11 @@ class QuotaNode:
         ).positive()
 
     @property
-    def words(self) -> str:
+    def text(self) -> str:
         """Return a phrase that names this node."""
         if not self.namespace:
             return f"queue {self.name}"
-        return f"namespace {share_words(self.name.partition('/')[0], self.namespace)}"
+        return f"namespace {share_text(self.name.partition('/')[0], self.namespace)}"
 
     def at_most(self, name: str, requested: int) -> Problem:
         """Return the problem that one more pod or gang would exceed the limit of a namespace."""
@@ -380,7 +380,7 @@ def _blocked(quota: QuotaNode, name: str, used: int, terminating: int, requested
     most = write_amount(name, quota.ceiling[name])
     reason = Reason.NAMESPACE_OVER_LIMIT if quota.namespace else Reason.QUEUE_AT_CAPABILITY
     has = (
-        f"{quota.words} uses {write_amount(name, used)} of at most {most} {name}"
+        f"{quota.text} uses {write_amount(name, used)} of at most {most} {name}"
         if quota.name != TOP
         else f"{write_amount(name, used)} of {most} {name} is in use or guaranteed to others"
     )
@@ -409,7 +409,7 @@ def _reached(quota: QuotaNode, claimant: QuotaNode, name: str, requested: int) -
         return at_capability(quota.name, name, held, requested, most)
     message = (
         f"{write_amount(name, held)} of {write_amount(name, most)} {name} is in use or"
-        f" guaranteed to others; {write_amount(name, requested)} more for {claimant.words}"
+        f" guaranteed to others; {write_amount(name, requested)} more for {claimant.text}"
         " would use capacity guaranteed to others"
     )
     return Problem(Reason.QUEUE_AT_CAPABILITY, message)

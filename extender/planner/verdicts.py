@@ -139,7 +139,7 @@ class Verdicts:
             return _exempt(gang)
         silent = self._session.accounting.without_scheduler.get(gang.key)
         if silent is not None:
-            message = silent.complaint(self._session.snapshot.now)
+            message = silent.problem(self._session.snapshot.now)
             return Problem(Reason.SCHEDULER_SILENT, message)
         wait = gang.backing_off_until - self._session.snapshot.now
         if wait > 0:

@@ -46,7 +46,7 @@ class SchedulerNotes:
         """Return a note for each scheduler that is silent or calls another extender."""
         now = self._clock.now()
         return [
-            f"scheduler {each.name}: {each.complaint(now)}"
+            f"scheduler {each.name}: {each.problem(now)}"
             for each in self._liveness.statuses().values()
             if each.liveness in _SILENT or each.rival
         ]
@@ -79,7 +79,7 @@ class SchedulerNotes:
                 "another extender acts on the same pods",
                 scheduler=status.name,
                 rival=status.rival,
-                why=status.complaint(self._clock.now()),
+                why=status.problem(self._clock.now()),
             )
         if status.liveness in _SILENT:
             self._silent.add(status.name)
@@ -94,7 +94,7 @@ class SchedulerNotes:
                 message,
                 scheduler=status.name,
                 pods=self._liveness.overdue(status.name),
-                why=status.complaint(self._clock.now()),
+                why=status.problem(self._clock.now()),
             )
         elif status.name in self._silent:
             self._silent.discard(status.name)

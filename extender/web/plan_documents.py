@@ -157,8 +157,8 @@ class PlanDocuments:
                 name=each.name,
                 liveness=each.liveness.value,
                 called_at=timestamp_ms(each.called_at) if each.called_at else None,
-                message=each.words(now),
-                problem=each.complaint(now),
+                message=each.message(now),
+                problem=each.problem(now),
             )
             for each in statuses
         ]
@@ -208,8 +208,8 @@ def _estimate(estimated: Estimate) -> documents.Estimate:
     return documents.Estimate(
         at=_time(estimated.at),
         not_before=_time(estimated.not_before),
-        summary=estimated.brief,
-        message=estimated.words,
+        summary=estimated.summary,
+        message=estimated.message,
         after=[
             documents.Ending(
                 gang=each.gang,
@@ -236,7 +236,7 @@ def _eviction(victim: Eviction) -> documents.Eviction:
 
 def _held(capacity: HeldCapacity) -> documents.Held:
     return documents.Held(
-        amounts=_amounts(capacity.amounts), beneficiary=capacity.beneficiary, why=capacity.words
+        amounts=_amounts(capacity.amounts), beneficiary=capacity.beneficiary, why=capacity.why
     )
 
 

@@ -157,7 +157,7 @@ def _amount(field: str, text: str) -> str:
     raise InvalidInput(f"{field}: {shown(text)} is not an amount, such as 2 or 64Gi")
 
 
-class AskedGang(NamedTuple):
+class SubmittedGang(NamedTuple):
     """The outcome of the gang of a query."""
 
     gang: str
@@ -180,7 +180,7 @@ class WhatIfResult(NamedTuple):
     #: The generation of the plan that is compared.
     cycle: int
     at: float
-    asked: tuple[AskedGang, ...]
+    asked: tuple[SubmittedGang, ...]
     changes: tuple[Difference, ...]
     #: Including changes that are not listed.
     change_count: int
@@ -306,7 +306,7 @@ def _manifests(gang: WhatIfGang, scheduler: str, priority_class: str) -> Iterato
 
 def _asked_gangs(
     after: PlannedSnapshot, policy: Policy, history: DurationHistory
-) -> Iterator[AskedGang]:
+) -> Iterator[SubmittedGang]:
     limit = WorkLimit(seconds=MOST_S, spent=time.thread_time)
     lookahead = Lookahead(after.snapshot, after.plan, policy, history, limit)
     for key in submitted_gangs(after.snapshot):
@@ -314,14 +314,14 @@ def _asked_gangs(
         if outcome is None:
             continue
         placement, estimate = after.plan.placements.get(key), lookahead.estimate(key)
-        yield AskedGang(
+        yield SubmittedGang(
             gang=key,
             status=outcome.verdict.status.value,
             starts=outcome.starts,
             reason=outcome.verdict.reason.value,
             message=outcome.verdict.message,
             places=by_node(placement.placements.values()) if placement else "",
-            estimate=estimate.words if estimate is not None else "",
+            estimate=estimate.message if estimate is not None else "",
             lists=tuple((title, tuple(lines)) for title, lines in outcome.lists),
         )
 

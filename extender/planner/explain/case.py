@@ -30,7 +30,7 @@ LAST = "last"
 class Remedy:
     """A change that an administrator or a user could make."""
 
-    words: str
+    text: str
     apply: Callable[[Snapshot], Snapshot]
     #: Of remedies of one kind, which differ in their amount, only the first that helps is reported.
     kind: str = ""

@@ -14,7 +14,7 @@ from itertools import chain, islice
 from typing import TypeAlias
 
 from extender.model.gang import Gang, GangKey, Phase
-from extender.model.queue import share_name, share_words
+from extender.model.queue import share_name, share_text
 from extender.model.reason import Reason
 from extender.model.resources import total
 from extender.model.snapshot import SchedulerStatus, Snapshot
@@ -62,7 +62,7 @@ def remedies(snapshot: Snapshot, plan: Plan, policy: Policy, key: GangKey) -> tu
     trials = _Trials(case, plans)
     found: dict[str, str] = {}
     for idea in candidates:
-        kind = idea.kind or idea.words
+        kind = idea.kind or idea.text
         if kind not in (LAST, *found) and (words := trials.alone(snapshot, idea)):
             found[kind] = words
     if found:
@@ -73,8 +73,8 @@ def remedies(snapshot: Snapshot, plan: Plan, policy: Policy, key: GangKey) -> tu
     if enough:
         return (enough,)
     if case.verdict.reason is Reason.BACKING_OFF:
-        return (candidates[0].words,)  # the gang is retried then, whatever the result
-    insufficient = "; ".join(idea.words for idea in candidates)
+        return (candidates[0].text,)  # the gang is retried then, whatever the result
+    insufficient = "; ".join(idea.text for idea in candidates)
     return (f"{_NOTHING_FOUND}; not sufficient: {insufficient}",)
 
 
@@ -89,7 +89,7 @@ class _Trials:
 
     def alone(self, snapshot: Snapshot, idea: Remedy) -> str:
         """Return the words of *idea* if it lets the gang start."""
-        return self._started(idea.words, self._planned(idea.apply(snapshot)))
+        return self._started(idea.text, self._planned(idea.apply(snapshot)))
 
     def together(self, snapshot: Snapshot, idea: Remedy) -> str:
         """Return the words of *idea* and of what is needed with it, if that suffices.
@@ -99,7 +99,7 @@ class _Trials:
         words: list[str] = []
         step: Remedy | None = idea
         while step is not None and len(words) < _MOST_COMBINED:
-            words.append(step.words)
+            words.append(step.text)
             snapshot = step.apply(snapshot)
             plan = self._planned(snapshot) if self._left > 1 else None
             if plan is None:
@@ -107,7 +107,7 @@ class _Trials:
             if sentence := self._started(", and ".join(words), plan):
                 return sentence
             more = ideas(Case(snapshot, plan, self._policy, self._key))
-            step = next((each for each in more if each.words not in words), None)
+            step = next((each for each in more if each.text not in words), None)
         return ""
 
     def _planned(self, snapshot: Snapshot) -> Plan | None:
@@ -222,7 +222,7 @@ def explain(
 def _held_for_others(plan: Plan, gang: Gang) -> tuple[HeldCapacity, ...]:
     """Return held capacity of others with resources that the members of *gang* request."""
     requests = total(pod.requests for pod in gang.waiting)
-    own = (gang.key, gang.queue, share_words(gang.queue, gang.group.namespace))
+    own = (gang.key, gang.queue, share_text(gang.queue, gang.group.namespace))
     return tuple(
         each
         for each in plan.held

@@ -9,7 +9,7 @@ from functools import partial
 
 from extender.model.gang import Gang, GangKey
 from extender.model.pod import ALLOCATED_SET, Pod, PodUid, Shape, Status
-from extender.model.queue import NamespaceShare, Queue, QueueState, share_name, share_words
+from extender.model.queue import NamespaceShare, Queue, QueueState, share_name, share_text
 from extender.model.reason import Reason
 from extender.model.resources import NOTHING, PODS, Resources, total
 from extender.model.snapshot import Snapshot
@@ -60,7 +60,7 @@ def more_capacity(case: Case) -> Iterator[Remedy]:
         }
         opened = any(session.nodes.count_if_opened(shape) for shape in case.wanted)
     if opened:
-        yield Remedy(_opened_words(case.snapshot), with_open_nodes)
+        yield Remedy(_opened_text(case.snapshot), with_open_nodes)
     short = {s: n - found[s].slots for s, n in case.wanted.items() if n > found[s].slots}
     enough_for_each = [{shape: 1} for shape in case.wanted] if len(case.wanted) > 1 else []
     for lacking in [short] if short else [*enough_for_each, dict(case.wanted)]:
@@ -96,7 +96,7 @@ def _capacity_for_all(case: Case) -> Iterator[Remedy]:
         yield Remedy(words, partial(with_capacity, shapes=case.wanted, like={}))
 
 
-def _opened_words(snapshot: Snapshot) -> str:
+def _opened_text(snapshot: Snapshot) -> str:
     closed = [node for node in snapshot.nodes.nodes if node.is_closed and node.managed]
     noun = "node" if len(closed) == 1 else "nodes"
     if all(node.ready for node in closed):
@@ -178,7 +178,7 @@ def less_in_use(case: Case, over: Resources, namespace: str = "") -> Iterator[Re
     if over and not over.beyond(total(gang.allocated for gang in gone)).positive():
         pods = {pod.uid for gang in gone for pod in _on_nodes(gang)}
         queue = case.gang.queue
-        subject = f"namespace {share_words(queue, namespace)}" if namespace else f"queue {queue}"
+        subject = f"namespace {share_text(queue, namespace)}" if namespace else f"queue {queue}"
         words = f"{amounts(over)} less in use by {subject}"
         yield Remedy(words, partial(without_pods, gone=pods))
 
@@ -211,7 +211,7 @@ def higher_ceilings(case: Case) -> Iterator[Remedy]:
             words.append(f"{amounts(over)} more capability of queue {queue.name}")
         if over and share is not None:
             granted.append(replace(share, limit=share.limit + over))
-            words.append(f"a limit {amounts(over)} higher for {quota.words}")
+            words.append(f"a limit {amounts(over)} higher for {quota.text}")
         if over and not quota.namespace:
             yield from _keeping_less(case, quota, quotas.values())
         if over and quota.name == TOP:
@@ -240,7 +240,7 @@ def _keeping_less(case: Case, above: QuotaNode, quotas: Iterable[QuotaNode]) -> 
     for quota in keeping[:2]:
         share = case.snapshot.shares[quota.name]
         less = replace(share, guarantee=share.guarantee.beyond(quota.unused_guarantee).positive())
-        words = f"{amounts(quota.unused_guarantee)} less guaranteed to {quota.words}"
+        words = f"{amounts(quota.unused_guarantee)} less guaranteed to {quota.text}"
         yield Remedy(words, partial(with_shares, shares=[less]))
 
 

@@ -243,7 +243,7 @@ class Capacity(Plugin):
         """Put higher priority first, then the queue furthest below what it deserves, by level."""
         return (-queue.queue.priority, *self._by_queue.places(queue))
 
-    def queue_order_words(self, ahead: QueueUsage, behind: QueueUsage) -> str:
+    def queue_order_reason(self, ahead: QueueUsage, behind: QueueUsage) -> str:
         """Name both priorities, or what differs on the first level where the queues differ."""
         levels = zip(self._by_queue.places(ahead), self._by_queue.places(behind), strict=False)
         differs = (one.why_before(other) for one, other in levels if one != other)

@@ -240,16 +240,16 @@ class Drf(Plugin):
 
     gang_order = share
 
-    def gang_order_words(self, ahead: GangState, behind: GangState) -> str:
+    def gang_order_reason(self, ahead: GangState, behind: GangState) -> str:
         """Name both shares."""
         return f"it uses {self.share(ahead):.1%} of the cluster, this one {self.share(behind):.1%}"
 
-    def namespace_order_words(self, ahead: str, behind: str) -> str:
+    def namespace_order_reason(self, ahead: str, behind: str) -> str:
         """Name both shares, by weight."""
         theirs, ours = (f"{self._namespaces.weighted(each):.1%}" for each in (ahead, behind))
         return f"namespace {ahead} uses {theirs} of the cluster by weight, {behind} {ours}"
 
-    def queue_order_words(self, ahead: QueueUsage, behind: QueueUsage) -> str:
+    def queue_order_reason(self, ahead: QueueUsage, behind: QueueUsage) -> str:
         """Say that the tree decides; its levels would fill a page."""
         return f"queue {ahead.name} has less than {behind.name} in the tree of shares"
 

@@ -50,7 +50,7 @@ class GangMinimum(Plugin):
         """Put gangs that have not started before those that can only grow."""
         return gang.ready + len(gang.best_effort) >= gang.min_member
 
-    def gang_order_words(self, ahead: GangState, behind: GangState) -> str:
+    def gang_order_reason(self, ahead: GangState, behind: GangState) -> str:
         """Say which gang has not started and which can only grow."""
         return "it has not started, this one can only grow"
 
@@ -103,7 +103,7 @@ class Priority(Plugin):
         """Put higher priority first."""
         return -gang.gang.priority
 
-    def gang_order_words(self, ahead: GangState, behind: GangState) -> str:
+    def gang_order_reason(self, ahead: GangState, behind: GangState) -> str:
         """Name both priorities."""
         return f"it has priority {ahead.gang.priority}, this one {behind.gang.priority}"
 
@@ -151,7 +151,7 @@ class Sla(Plugin):
         waiting_time = self._waiting_time(gang)
         return gang.created + waiting_time if waiting_time is not None else inf
 
-    def gang_order_words(self, ahead: GangState, behind: GangState) -> str:
+    def gang_order_reason(self, ahead: GangState, behind: GangState) -> str:
         """Say by how much its waiting time ends earlier."""
         earlier = self.gang_order(behind) - self.gang_order(ahead)
         if earlier == inf:

@@ -119,7 +119,7 @@ class Proportion(Plugin):
             share = inf  # it deserves nothing by weight: the others borrow first
         return (-queue.queue.priority, share)
 
-    def queue_order_words(self, ahead: QueueUsage, behind: QueueUsage) -> str:
+    def queue_order_reason(self, ahead: QueueUsage, behind: QueueUsage) -> str:
         """Name both priorities, or how much of their deserved amounts they use."""
         used = f"queue {ahead.name} uses {self.share(ahead):.0%} of its deserved amount"
         return ahead.rank_over(behind) or f"{used}, {behind.name} {self.share(behind):.0%}"

@@ -163,7 +163,7 @@ class VolcanoPdb(Pdb):
     def _budgets_of(self, pod: Pod) -> Sequence[int]:
         budgets = self._budgets
         found = budgets.covering(pod)
-        return [each for each in found if budgets.is_crowd(each) or budgets[each].selector]
+        return [each for each in found if budgets.is_too_many(each) or budgets[each].selector]
 
 
 class VolcanoProportion(Proportion):

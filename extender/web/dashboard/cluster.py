@@ -190,7 +190,7 @@ def _schedulers(last: CycleResult | None) -> list[dict[str, str]]:
         return []
     now = last.snapshot.now
     return [
-        {"name": each.name, "message": each.words(now), "problem": each.complaint(now)}
+        {"name": each.name, "message": each.message(now), "problem": each.problem(now)}
         for each in last.snapshot.schedulers.values()
     ]
 

@@ -102,7 +102,7 @@ def _bytes(count: int) -> str:
 
 
 FILTERS: dict[str, Any] = {
-    "words": shorten,
+    "shorten": shorten,
     "span": span,
     "brief": brief,
     "clock": clock,

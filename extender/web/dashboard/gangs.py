@@ -165,7 +165,7 @@ _BAD = ("Evict", "PartiallyBound", "Gone")
 
 
 @dataclass(frozen=True, slots=True)
-class StoryStep:
+class HistoryStep:
     """One line of a gang's history, and the time since the line before."""
 
     at: float
@@ -224,17 +224,17 @@ def gang_page(
     }
 
 
-def steps(gang: Gang | None, story: tuple[HistoryEntry, ...]) -> list[StoryStep]:
+def steps(gang: Gang | None, story: tuple[HistoryEntry, ...]) -> list[HistoryStep]:
     """Return a history oldest first; it begins with the creation of the PodGroup, if known."""
-    entries: list[StoryStep] = []
+    entries: list[HistoryStep] = []
     if gang is not None and gang.group.created and gang.group.dialect:
         entries.append(
-            StoryStep(gang.group.created, "Created", "the PodGroup was created", None, "plain")
+            HistoryStep(gang.group.created, "Created", "the PodGroup was created", None, "plain")
         )
     for line in sorted(story, key=lambda each: each.at):
         after_s = line.at - entries[-1].at if entries else None
         entries.append(
-            StoryStep(line.at, line.word, line.text, after_s, _look(line.word), line.cycle)
+            HistoryStep(line.at, line.word, line.text, after_s, _look(line.word), line.cycle)
         )
     return entries
 

@@ -89,7 +89,7 @@ def test_a_stream_of_new_gangs_does_not_keep_the_forecaster_busy() -> None:
         last = (snapshot, make_plan(snapshot, policy_parser.DEFAULT))
         told = asked.estimate(*last, late.key)
         assert told is not None
-        words.append(told.words)
+        words.append(told.message)
 
     assert clock.worked <= 2 * 10.0 + 2
     assert words[-1].startswith(
@@ -99,4 +99,4 @@ def test_a_stream_of_new_gangs_does_not_keep_the_forecaster_busy() -> None:
     clock.now = 2 * 10.0 * REST
     told = asked.estimate(*last, GangKey("lab/zlate-19"))
     assert told is not None
-    assert "looked ahead last" not in told.words
+    assert "looked ahead last" not in told.message

@@ -58,8 +58,8 @@ def test_a_gang_starts_when_the_gangs_on_its_nodes_end() -> None:
     told = estimate(seen(train, report, waiting("lab/next", 2)), "lab/next")
 
     assert told.at == NOW + 80 * MINUTE
-    assert told.brief == "about 14:20 UTC"
-    assert told.words == (
+    assert told.summary == "about 14:20 UTC"
+    assert told.message == (
         "about 14:20 UTC (in 1 h 20 min), after ops/report and lab/train end; they are expected"
         " to run 2 h (from their annotations)"
     )
@@ -71,7 +71,7 @@ def test_a_smaller_gang_starts_when_the_first_of_them_ends() -> None:
 
     told = estimate(seen(train, report, waiting("lab/next", 1)), "lab/next")
 
-    assert told.words == (
+    assert told.message == (
         "about 14:00 UTC (in 1 h), after ops/report ends; it is expected to run 1 h (from its"
         " annotation)"
     )
@@ -94,7 +94,7 @@ def test_the_end_of_a_gang_is_estimated_from_earlier_gangs_of_its_name() -> None
 
     told = estimate(seen(train, waiting("lab/next", 2)), "lab/next", *earlier)
 
-    assert told.words == (
+    assert told.message == (
         "about 13:21 UTC (in 21 min), after lab/train-7 ends; it is expected to run 31 min (from"
         " the median of 3 earlier gangs of this name in this queue)"
     )
@@ -107,7 +107,7 @@ def test_of_several_gangs_of_one_name_one_ends_before_the_median() -> None:
     told = estimate(seen(*trains, waiting("lab/next", 1)), "lab/next", *earlier)
 
     assert told.at == NOW + 25 * MINUTE
-    assert told.words == (
+    assert told.message == (
         "about 13:25 UTC (in 25 min), after lab/train-2 ends; it is expected to run 25 min (from 8"
         " earlier gangs of this name in this queue, 2 of which had ended by then: it is one of"
         " several)"
@@ -121,14 +121,14 @@ def test_a_gang_is_compared_with_earlier_gangs_that_ran_longer() -> None:
     told = estimate(seen(train, waiting("lab/next", 2)), "lab/next", *earlier)
 
     assert told.at == NOW + 0.5 * MINUTE
-    assert "the 1 of 3 earlier gangs of this name in this queue that ran longer" in told.words
+    assert "the 1 of 3 earlier gangs of this name in this queue that ran longer" in told.message
 
 
 def test_without_a_duration_the_estimate_is_unknown_and_names_the_gang() -> None:
     told = estimate(seen(running("lab/x", "n1", "n2"), waiting("lab/next", 2)), "lab/next")
 
-    assert (told.at, told.brief) == (None, "unknown")
-    assert told.words == "unknown, because lab/x declares no duration and none was learnt"
+    assert (told.at, told.summary) == (None, "unknown")
+    assert told.message == "unknown, because lab/x declares no duration and none was learnt"
 
 
 def test_a_declared_duration_that_has_passed_is_ignored() -> None:
@@ -136,7 +136,7 @@ def test_a_declared_duration_that_has_passed_is_ignored() -> None:
 
     told = estimate(seen(over, waiting("lab/next", 2)), "lab/next")
 
-    assert told.words == (
+    assert told.message == (
         "unknown, because lab/x has run 3 h, longer than the 1 h of its annotation"
     )
 
@@ -155,7 +155,7 @@ def test_a_deadline_is_the_latest_end() -> None:
 
     told = estimate(seen(limited, waiting("lab/next", 2)), "lab/next")
 
-    assert told.words == (
+    assert told.message == (
         "about 14:00 UTC (in 1 h), after lab/x ends; it is expected to run 1 h (its deadline, so"
         " at the latest)"
     )
@@ -170,7 +170,7 @@ def test_a_deadline_of_some_members_does_not_end_the_gang() -> None:
 
     told = estimate(seen(mixed, waiting("lab/next", 2)), "lab/next")
 
-    assert told.words == "unknown, because lab/x declares no duration and none was learnt"
+    assert told.message == "unknown, because lab/x declares no duration and none was learnt"
 
 
 def test_a_member_that_began_later_has_its_deadline_later() -> None:
@@ -191,7 +191,7 @@ def test_other_gangs_without_a_known_end_are_counted() -> None:
 
     told = estimate(seen(known, unknown, waiting("lab/next", 1)), "lab/next")
 
-    assert told.words.endswith("; the end of another gang is unknown, so it may be sooner")
+    assert told.message.endswith("; the end of another gang is unknown, so it may be sooner")
 
 
 def test_a_gang_below_minmember_does_not_wait_for_other_gangs_to_end() -> None:
@@ -199,7 +199,7 @@ def test_a_gang_below_minmember_does_not_wait_for_other_gangs_to_end() -> None:
 
     told = estimate(seen(running("lab/a", "n1", lasts_s=HOUR), partial), "lab/partial")
 
-    assert told.words == (
+    assert told.message == (
         "unknown, because it does not wait for other gangs to end: fewer pods of the gang exist"
         " than minMember"
     )
@@ -235,8 +235,8 @@ def test_a_lookahead_stops_at_its_step_limit_and_says_how_far_it_looked() -> Non
 
     assert told.steps == 2
     assert cut is not None
-    assert cut.words == "not before 15:00 UTC; the estimate looks no further ahead"
-    assert cut.brief == "after 15:00 UTC"
+    assert cut.message == "not before 15:00 UTC; the estimate looks no further ahead"
+    assert cut.summary == "after 15:00 UTC"
 
 
 def test_a_lookahead_stops_at_its_time_limit() -> None:
@@ -265,7 +265,7 @@ def test_a_lookahead_does_not_change_its_snapshot() -> None:
 def test_a_gang_too_large_for_the_cluster_has_that_as_its_reason() -> None:
     told = estimate(seen(running("lab/a", "n1", lasts_s=HOUR), waiting("lab/big", 9)), "lab/big")
 
-    assert told.words == (
+    assert told.message == (
         "unknown, because it does not wait for other gangs to end: the gang would not fit even"
         " an empty cluster"
     )
@@ -284,7 +284,7 @@ def test_capacity_used_by_other_schedulers_never_becomes_free() -> None:
     told = estimate(state, "lab/next")
 
     assert told.at is None
-    assert "it would not start even if all gangs of this extender had ended" in told.words
+    assert "it would not start even if all gangs of this extender had ended" in told.message
 
 
 def test_gangs_without_a_known_end_are_searched_once_for_all_estimates() -> None:
@@ -294,7 +294,7 @@ def test_gangs_without_a_known_end_are_searched_once_for_all_estimates() -> None
     first, *others = (steps(partial(run.estimate, each.key)) for each in late)
 
     told = [run.estimate(each.key) for each in late]
-    (words,) = {each.words for each in told if each is not None}
+    (words,) = {each.message for each in told if each is not None}
     assert words.startswith("unknown, because lab/x00 declares no duration and none was learnt, ")
     assert words.endswith(", and 47 more gangs likewise")
     assert max(others) < first / 5

@@ -150,5 +150,5 @@ def test_a_budget_with_too_many_values_is_not_read_and_allows_no_disruption() ->
     index = BudgetIndex([DisruptionBudget(namespace="a", name="b", selector=(long,), allowed=9)])
     (found,) = index.selecting(pod("p", shape()))
 
-    assert index.is_crowd(found)
+    assert index.is_too_many(found)
     assert index[found].allowed == 0

@@ -276,7 +276,7 @@ class Alphabet(Plugin):
 
 
 class AlphabetWithWords(Alphabet):
-    def gang_order_words(self, ahead: GangState, behind: GangState) -> str:
+    def gang_order_reason(self, ahead: GangState, behind: GangState) -> str:
         return f"{ahead.gang.group.name} is a shorter name"
 
 

@@ -382,7 +382,7 @@ def test_no_pod_is_evicted_for_a_gang_of_high_priority_that_can_borrow() -> None
 
 
 def words(plan: Plan) -> list[str]:
-    return [each.words for each in plan.held]
+    return [each.why for each in plan.held]
 
 
 def test_the_plan_says_what_a_queue_has_borrowed() -> None:
@@ -400,7 +400,7 @@ def test_unused_guaranteed_capacity_is_named_and_so_is_what_would_help() -> None
     told = explain(state, plan, policy_parser.DEFAULT, waits)
 
     assert plan.unused[CPU] == 2000
-    assert [(each.words, each.amounts[CPU]) for each in plan.held] == [
+    assert [(each.why, each.amounts[CPU]) for each in plan.held] == [
         ("guaranteed to queue kept, which does not let others borrow it", 2000)
     ]
     assert told is not None
@@ -445,7 +445,7 @@ def test_capacity_on_cordoned_nodes_is_named_and_covers_no_guarantee() -> None:
     plan = make_plan(snapshot([*nodes(1), *closed], [runs], [keeps, queue("default")]))
 
     assert plan.unused[CPU] == 11000
-    assert {each.words: each.amounts.amount(CPU) for each in plan.held} == {
+    assert {each.why: each.amounts.amount(CPU) for each in plan.held} == {
         "guaranteed to queue left, which does not let others borrow it": 4000,
         "on 2 cordoned nodes, where no pod may start": 7000,
     }

@@ -88,7 +88,7 @@ def test_pods_of_a_scheduler_name_never_heard_get_no_reservations(scene: Livenes
 
     assert not scene.status().may_reserve
     assert "no kube-scheduler has called for pods of scheduler name mine yet" in (
-        scene.status().complaint(scene.clock.now())
+        scene.status().problem(scene.clock.now())
     )
 
 
@@ -379,7 +379,7 @@ def test_an_extender_refusal_without_a_call_is_that_of_another_extender(
     assert scene.liveness is Liveness.ELSEWHERE
     assert not scene.status().may_reserve
     assert "calls another extender for pods of scheduler name mine" in (
-        scene.status().complaint(scene.clock.now())
+        scene.status().problem(scene.clock.now())
     )
 
 
@@ -423,7 +423,7 @@ def test_wake_ups_of_another_extender_without_any_call_show_that_the_other_is_ca
     scene.see(refusal=ITS_OWN, woken_by="them")
 
     assert (scene.liveness, scene.status().rival) == (Liveness.ELSEWHERE, "them")
-    assert "calls another extender (them)" in scene.status().complaint(scene.clock.now())
+    assert "calls another extender (them)" in scene.status().problem(scene.clock.now())
 
 
 def test_an_extender_that_is_called_continues_and_reports_the_other(scene: LivenessScene) -> None:
@@ -434,11 +434,11 @@ def test_an_extender_that_is_called_continues_and_reports_the_other(scene: Liven
 
     assert (scene.liveness, scene.status().may_claim) == (Liveness.HEARD, True)
     assert "another extender (them) also acts on pods of scheduler name mine;" in (
-        scene.status().complaint(scene.clock.now())
+        scene.status().problem(scene.clock.now())
     )
 
     scene.wait(RIVAL_S)
-    assert scene.status().complaint(scene.clock.now()) == ""
+    assert scene.status().problem(scene.clock.now()) == ""
 
 
 @pytest.mark.parametrize("waker", ["us", ""])
@@ -475,4 +475,4 @@ def test_messages_about_silence_change_seldom(
     scene.wait(30)
     status = scene.status()
 
-    assert f"for {words}: is it running, and" in status.complaint(status.called_at + seconds)
+    assert f"for {words}: is it running, and" in status.problem(status.called_at + seconds)

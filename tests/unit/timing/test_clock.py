@@ -46,12 +46,12 @@ def test_after_a_suspend_of_the_machine_the_lease_is_over_and_the_cache_stale(
     freshness.expect("pods", clock.monotonic())
     freshness.listed("pods", clock.monotonic())
     assert term.current()
-    assert freshness.complaints(clock.monotonic()) == []
+    assert freshness.problems(clock.monotonic()) == []
 
     machine.asleep_s += 3600
 
     assert not term.current()
-    assert freshness.complaints(clock.monotonic()) == ["pods: watch silent for 3600 s"]
+    assert freshness.problems(clock.monotonic()) == ["pods: watch silent for 3600 s"]
 
 
 def test_a_burst_is_not_delayed_and_the_rest_follows_at_the_given_rate() -> None:

@@ -62,7 +62,7 @@ def test_any_response_counts_as_a_sign_of_life(api: WatchedApi, status: int) -> 
     with probing(api.access(), freshness) as returned:
         until(lambda: len(api.asked(PATH)) > 3)
 
-    assert freshness.complaints(SystemClock().monotonic()) == []
+    assert freshness.problems(SystemClock().monotonic()) == []
     assert not returned.is_set()
 
 
@@ -73,7 +73,7 @@ def test_a_server_that_accepts_connections_without_answering_is_reported(
     with socket.create_server(("127.0.0.1", 0), backlog=64) as mute:
         access = ApiClient(ApiServer(host="127.0.0.1", port=mute.getsockname()[1]))
         with probing(access, freshness):
-            until(lambda: "timed out" in " ".join(freshness.complaints(SystemClock.monotonic())))
+            until(lambda: "timed out" in " ".join(freshness.problems(SystemClock.monotonic())))
             until(lambda: "API server does not answer" in caplog.text)
 
     assert sum(record.levelno == logging.ERROR for record in caplog.records) == 1

@@ -433,7 +433,7 @@ def test_a_cache_whose_new_list_never_completes_is_reported_as_stale(
 
         def complains() -> bool:
             later = SystemClock.monotonic() + STALE_S
-            return any(each.startswith(complaint) for each in freshness.complaints(later))
+            return any(each.startswith(complaint) for each in freshness.problems(later))
 
         watched.until(complains)
 
