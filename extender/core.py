@@ -105,4 +105,5 @@ def connect(cluster: Cluster, ledger: Ledger, permit: PermitRunner) -> None:
     ledger.on_released(permit.withdrawn)
     cluster.on_group(permit.group_changed)
     cluster.partial_gangs.on_found(permit.found_partial)
+    permit.on_partial(cluster.bound_in_part)
     cluster.on_node(lambda name, _: permit.node_changed(name))

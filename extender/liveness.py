@@ -11,9 +11,10 @@ not call, capacity would be reserved in vain. What counts:
       overdue      (`patience_s` ago)
 
 A name is silent when a pod is overdue and there was no sign for as long. No call alone is no
-evidence: an idle cluster is healthy. A pod that stays away while others come is no evidence:
-something else keeps it. Nor is a pod that kube-scheduler refused for a reason that the extender
-cannot change, such as labels that no node has: kube-scheduler may pass it over in any case.
+evidence: an idle cluster is healthy. If calls come for other pods, a missing call is no
+evidence: something else delays this pod. Nor is a pod that kube-scheduler refused for a reason that
+the extender cannot change, such as labels that no node has: kube-scheduler may pass it over in any
+case.
 
 Rule 1: nothing here acts. The readers decide, such as the plan by its snapshot.
 Rule 2: a standby records nothing and decides nothing; a new leader begins anew (`forget`).

@@ -329,6 +329,11 @@ class Cluster:
         members = self._pods.members(key)
         return members.valid if members else 0
 
+    def bound_in_part(self, gang: GangKey) -> None:
+        """Record a gang of which only a part was bound: the next plan places its other members."""
+        if (group := self.group(gang)) is not None:
+            self.partial_gangs.failed(group, self.pods_of(gang), self._clock.monotonic())
+
     def pods_of(self, key: GangKey) -> tuple[Pod, ...]:
         """Return the pods of a gang as last seen."""
         members = self._pods.members(key)

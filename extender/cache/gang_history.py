@@ -213,7 +213,8 @@ def _namespace(gang: GangKey) -> str:
     return gang.partition("/")[0]
 
 
-#: Counts the pods of a gang, or of one role of it, that may be leaving unseen besides the given.
+#: Counts the pods of a gang, or of one role of it, that kube-scheduler may be evicting although the
+#: watch does not show it yet; the given pods are not counted.
 Granted: TypeAlias = Callable[[GangKey, str | None, Set[PodUid]], int]
 
 

@@ -15,7 +15,7 @@ filter admitted has a reservation on `ANY_NODE`: it counts in its queue, and on 
 kube-scheduler has chosen one.
 
 The table only stores. The one ledger (`reservations/ledger`) decides in the event loop whether
-capacity may be reserved, and it alone creates reservations. The watch has the last word: a pod
+capacity may be reserved, and it alone creates reservations. What the watch shows decides: a pod
 that is seen on a node, or gone, has no entry any more. So any thread may call every method; each
 holds the lock for microseconds. Single facts are read without the lock.
 """

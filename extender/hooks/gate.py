@@ -30,7 +30,7 @@ from extender.reservations.ledger import Ledger
 RECENT_S = 60.0
 #: Pod shapes that are remembered; for any other shape only the nodes of the request are known.
 MOST_SHAPES = 500
-#: More nodes cost kube-scheduler more time to read than it needs to write the pod's status.
+#: With more nodes kube-scheduler needs longer to read the answer than to write the pod's status.
 MOST_NODES = 1_000
 _NONE: frozenset[str] = frozenset()
 
@@ -256,7 +256,10 @@ class Gate:
         return scores
 
     def _scores(self, offered: Sequence[str]) -> dict[str, int]:
-        """Score by how full nodes are, in the direction of --prefer; small differences count."""
+        """Score full nodes higher with --prefer pack, empty ones with --prefer spread.
+
+        The scale is stretched, so that small differences count.
+        """
         if self._prefer == "nothing":
             return dict.fromkeys(offered, 0)
         full = {name: self._cluster.fullness(name) for name in offered}
@@ -271,7 +274,7 @@ class Gate:
     def preempt(
         self, pod: Pod, member: Membership, victims: Mapping[str, Sequence[str]]
     ) -> dict[str, Sequence[str]]:
-        """Return the candidate nodes whose victims may be evicted; no node is a veto."""
+        """Return the candidate nodes whose victims may be evicted; without any, none is."""
         return self._preemption.allowed_nodes(pod, member, victims, self._ledger.now())
 
     def may_lose(self, uid: PodUid) -> bool:

@@ -27,8 +27,8 @@ from extender.permit.runner import PermitRunner
 from extender.ports import BindOrder, Clock, Whose
 from extender.status.notes import RefusedNamespaces
 
-#: kube-scheduler's backoff starts with 1 s, rounded down, and doubles. Of two backoffs in a row
-#: that are shorter than this, one was cut short.
+#: kube-scheduler's backoff starts with 1 s, rounded down, and doubles. If two backoffs in a row
+#: are shorter than this, kube-scheduler ended at least one of them early.
 _SOON_S = 0.9
 #: The duration of about four attempts of kube-scheduler.
 _DELAY_S = 0.005

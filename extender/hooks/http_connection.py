@@ -1,9 +1,9 @@
 """One HTTP/1.1 connection with bounds: bytes are parsed in C, one call at a time.
 
-Events extend a deadline, arriving bytes never do. A call has its time from its first byte, an
-answer from the moment it waits to be read, and an idle connection from its last answer. A
-connection past its deadline is aborted: unsent data is dropped, because flushing it is what an
-attacker wants.
+A call that begins and an answer that is sent extend the deadline, arriving bytes never do. A call
+has its time from its first byte, an answer from the moment it waits to be read, and an idle
+connection from its last answer. A connection past its deadline is aborted: unsent data is dropped,
+because flushing it is what an attacker wants.
 """
 
 from __future__ import annotations

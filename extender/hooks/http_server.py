@@ -24,7 +24,7 @@ from extender.hooks.http_connection import HttpConnection
 from extender.hooks.limits import Refusal, RefusalLog
 from extender.metrics import Metrics
 
-#: Longer than any entry of kube-scheduler waits for filter; a bind may wait longer.
+#: The limit of a TLS handshake: longer than the timeout of kube-scheduler for filter.
 HANDSHAKE_S = 10.0
 #: Concurrent handshakes: more than kube-scheduler has binds in flight when a large gang starts.
 MAX_HANDSHAKES = 512
@@ -92,7 +92,7 @@ class Limits:
     #: An answer must be read in this time.
     answer_s: float = 10.0
     #: The kernel holds back a connection that sends nothing for this many seconds. kube-scheduler
-    #: sends at once, so a silent crowd costs it nothing.
+    #: sends at once, so clients that send nothing do not slow it down.
     defer_accept_s: int = 8
     #: The delay of a refusal on an untrusted connection: a client that retries at once then does
     #: so twenty times a second, not thousands of times.

@@ -87,7 +87,7 @@ class RefusalLog:
     def _count(self, reason: str, count: int = 1) -> None:
         self._metrics.calls_refused.labels(self._port, reason).inc(count)
 
-    def _log(self, reason: str, caller: str, unsaid_before: int) -> None:
+    def _log(self, reason: str, caller: str, not_logged_before: int) -> None:
         event(
             log,
             logging.WARNING,
@@ -95,5 +95,5 @@ class RefusalLog:
             port=self._port,
             reason=reason,
             caller=caller,
-            unsaid_before=unsaid_before,
+            not_logged_before=not_logged_before,
         )

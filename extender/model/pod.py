@@ -29,13 +29,12 @@ NO_LABELS: Mapping[str, str] = MappingProxyType({})
 
 
 class Status(Enum):
-    """The status of a pod; PIPELINED, ALLOCATED and BINDING exist only in this extender."""
+    """The status of a pod; ALLOCATED and BINDING exist only in this extender."""
 
     # Members are singletons. The hash of Enum is a slow Python function, and pods are many.
     __hash__ = object.__hash__
 
     PENDING = "Pending"
-    PIPELINED = "Pipelined"  # a node is chosen, but its capacity is still being released
     ALLOCATED = "Allocated"  # it has a reservation on a node
     BINDING = "Binding"  # its bind waits, or is in flight, or is done and not yet observed
     BOUND = "Bound"
@@ -51,7 +50,7 @@ ALLOCATED_SET = frozenset({Status.ALLOCATED, Status.BINDING, Status.BOUND, Statu
 #: Counts towards `minMember`.
 READY_SET = ALLOCATED_SET | {Status.SUCCEEDED}
 #: Could still count towards `minMember`.
-VALID_SET = READY_SET | {Status.PIPELINED, Status.PENDING}
+VALID_SET = READY_SET | {Status.PENDING}
 #: Is on its node according to the API server: needs no reservation any more.
 SCHEDULED_SET = frozenset({Status.BOUND, Status.RUNNING})
 #: Uses capacity of its node.

@@ -193,7 +193,7 @@ class Assembling:
         """Evaluate the attempt again; start the grace period if this member will not come."""
         pod = self._facts.pod(uid)
         if pod is None or not checks.may_come(pod, attempt):
-            self.mark_unknown(attempt, now)
+            self.start_grace_period(attempt, now)
         yield from self.evaluate(attempt, now)
 
     def member_refused(self, attempt: GangAttempt, pod: Pod, now: float) -> Iterator[Instruction]:
@@ -213,11 +213,11 @@ class Assembling:
             attempt.stuck.discard(pod.uid)
         yield from self.member_changed(attempt, pod.uid, now)
 
-    def mark_unknown(self, attempt: GangAttempt, now: float) -> None:
+    def start_grace_period(self, attempt: GangAttempt, now: float) -> None:
         """Give a gang that lost a member a grace period: controllers replace pods quickly."""
-        if attempt.unknown_at is None:
-            attempt.unknown_at = now + self._learned.current(now).grace_s
-            self._table.alarms.set(attempt.unknown_at, attempt.key)
+        if attempt.recount_at is None:
+            attempt.recount_at = now + self._learned.current(now).grace_s
+            self._table.alarms.set(attempt.recount_at, attempt.key)
 
     def group_changed(
         self, attempt: GangAttempt, group: PodGroup | None, now: float
@@ -272,8 +272,8 @@ class Assembling:
         if now >= attempt.deadline:
             yield from self._table.end(attempt, Cause.DEADLINE, now)
             return
-        if attempt.unknown_at is not None and now >= attempt.unknown_at:
-            attempt.unknown_at = None
+        if attempt.recount_at is not None and now >= attempt.recount_at:
+            attempt.recount_at = None
             if not checks.is_within_reach(attempt, self._facts):
                 cause = Cause.SIBLING_UNSCHEDULABLE if attempt.stuck else Cause.NOT_ENOUGH_MEMBERS
                 yield from self._table.end(attempt, cause, now)

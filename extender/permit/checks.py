@@ -114,7 +114,7 @@ def waits_for_victims(pod: Pod, facts: Facts) -> bool:
 
 
 #: The API server has not shown pods of these states on a node, whatever the plan says.
-UNSCHEDULED_SET = frozenset({Status.PENDING, Status.PIPELINED, Status.ALLOCATED, Status.BINDING})
+UNSCHEDULED_SET = frozenset({Status.PENDING, Status.ALLOCATED, Status.BINDING})
 
 
 class Refuse(msgspec.Struct, frozen=True):

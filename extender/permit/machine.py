@@ -46,8 +46,8 @@ from extender.permit.states import (
     AFTER_COMMIT,
     BEFORE_COMMIT,
     AttemptState,
-    BindCall,
     BindState,
+    OpenCall,
     Table,
     WaitingBind,
 )
@@ -80,20 +80,20 @@ class BindCalls:
 
     def arrived(self, event: Arrived, now: float) -> Iterator[Instruction]:
         """Check a call; a repeated one replaces the older."""
-        call = BindCall(event.id, event.order.node, now)
+        call = OpenCall(event.id, event.order.node, now)
         bind = self._table.binds.get(event.order.uid)
         if bind is not None and bind.state is BindState.BINDING:
             self._table.wait(bind, call)
             return
-        verdict = self._judge(event, bind, now)
+        entry = self._judge(event, bind, now)
         if bind is None:
-            yield from self._admit(event, call, verdict, now)
+            yield from self._admit(event, call, entry, now)
             return
         # kube-scheduler gave up the old call, and its end was not noticed: the new one replaces it.
         yield from self._table.answer(bind, Cause.SUPERSEDED, now, Cause.SUPERSEDED.text(bind.gang))
         self._table.wait(bind, call)
         bind.order = event.order
-        yield from self._supersede(bind, verdict, now)
+        yield from self._supersede(bind, entry, now)
 
     def _judge(self, event: Arrived, bind: WaitingBind | None, now: float) -> Entry:
         """Add what only the state machine knows to the check of the facts."""
@@ -104,9 +104,9 @@ class BindCalls:
         if self._table.closed:
             return Refuse(self._table.closed)
         order = event.order
-        verdict = checks.judge(order, self._facts)
-        if isinstance(verdict, Refuse | Present):
-            return verdict
+        entry = checks.judge(order, self._facts)
+        if isinstance(entry, Refuse | Present):
+            return entry
         bound_to = self._table.recent.node_of(order.uid, now)
         if bound_to is not None:
             return Present() if bound_to == order.node else Refuse(Cause.POD_ELSEWHERE)
@@ -114,60 +114,60 @@ class BindCalls:
             return Refuse(Cause.NOT_FILTERED, self._facts.gang_of(order.uid))
         if bind is None and len(self._table.binds) >= self._table.max_binds:
             return Refuse(Cause.TABLE_FULL)
-        if isinstance(verdict, Wait):
-            verdict = self._judge_wait(order.uid, verdict, now)
-        cause = self._refuse_capacity(order, now) if _needs_capacity(verdict) else None
-        return Refuse(cause, self._facts.gang_of(order.uid)) if cause else verdict
+        if isinstance(entry, Wait):
+            entry = self._judge_wait(order.uid, entry, now)
+        cause = self._refuse_capacity(order, now) if _needs_capacity(entry) else None
+        return Refuse(cause, self._facts.gang_of(order.uid)) if cause else entry
 
     def _refuse_capacity(self, order: BindOrder, now: float) -> Cause | None:
         if is_node_full(order, self._table, self._facts, now):
             return Cause.NODE_FULL
         return None if self._facts.may_bind(order.uid, order.node) else Cause.CAPACITY_RESERVED
 
-    def _judge_wait(self, uid: PodUid, verdict: Wait, now: float) -> Entry:
-        gang = verdict.group.key
+    def _judge_wait(self, uid: PodUid, entry: Wait, now: float) -> Entry:
+        gang = entry.group.key
         attempt = self._table.attempts.get(gang)
         if attempt is not None and attempt.state in AFTER_COMMIT:
-            if attempt.group.uid != verdict.group.uid:
+            if attempt.group.uid != entry.group.uid:
                 if attempt.binds:
                     return Refuse(Cause.GROUP_REPLACED, gang)
             elif attempt.state is AttemptState.COMMITTING:
                 # Perhaps no member of it gets bound, and then this one must not start alone.
-                verdict = Wait(verdict.group, verdict.role, follows=True)
+                entry = Wait(entry.group, entry.role, follows=True)
             elif attempt.binds or self._facts.scheduled(gang):
                 if self._facts.may_lose_all(gang):
                     return Refuse(Cause.GANG_PREEMPTED, gang)
-                return BindNow(gang, verdict.role)
-        if self._table.backoff.is_active(gang, now) and not verdict.follows:
+                return BindNow(gang, entry.role)
+        if self._table.backoff.is_active(gang, now) and not entry.follows:
             return Refuse(Cause.BACKING_OFF, gang)
         if self._facts.reserved_node(uid) is None:
             return Refuse(Cause.NO_RESERVATION, gang)
-        return verdict
+        return entry
 
     def _admit(
-        self, event: Arrived, call: BindCall, verdict: Entry, now: float
+        self, event: Arrived, call: OpenCall, entry: Entry, now: float
     ) -> Iterator[Instruction]:
-        if isinstance(verdict, Refuse):
-            yield Answer(call.id, verdict.cause.text(verdict.gang), verdict.cause, 0.0)
-            if verdict.cause not in _KEEP_RESERVATION:
+        if isinstance(entry, Refuse):
+            yield Answer(call.id, entry.cause.text(entry.gang), entry.cause, 0.0)
+            if entry.cause not in _KEEP_RESERVATION:
                 yield Release(event.order.uid)
-        elif isinstance(verdict, Present):
+        elif isinstance(entry, Present):
             yield Answer(call.id, "", Cause.BOUND, 0.0)
         else:
-            gang = verdict.gang if isinstance(verdict, BindNow) else verdict.group.key
-            bind = WaitingBind(uid=event.order.uid, order=event.order, gang=gang, role=verdict.role)
+            gang = entry.gang if isinstance(entry, BindNow) else entry.group.key
+            bind = WaitingBind(uid=event.order.uid, order=event.order, gang=gang, role=entry.role)
             self._table.wait(bind, call)
-            if isinstance(verdict, BindNow):
+            if isinstance(entry, BindNow):
                 yield from self._bind_alone(bind, now)
             else:
-                yield from self._assembling.join(bind, verdict.group, now)
+                yield from self._assembling.join(bind, entry.group, now)
 
-    def _supersede(self, bind: WaitingBind, verdict: Entry, now: float) -> Iterator[Instruction]:
-        if isinstance(verdict, Refuse):
-            yield from self._assembling.release_member(bind, verdict.cause, now)
-        elif isinstance(verdict, Present):
+    def _supersede(self, bind: WaitingBind, entry: Entry, now: float) -> Iterator[Instruction]:
+        if isinstance(entry, Refuse):
+            yield from self._assembling.release_member(bind, entry.cause, now)
+        elif isinstance(entry, Present):
             yield from self._assembling.release_member(bind, Cause.BOUND, now)
-        elif isinstance(verdict, BindNow):
+        elif isinstance(entry, BindNow):
             attempt = self._table.attempt_of(bind)
             self._table.drop(bind)
             yield from self._bind_alone(bind, now)
@@ -240,9 +240,9 @@ def is_node_full(order: BindOrder, table: Table, facts: Facts, now: float) -> bo
     return facts.node(order.node) is not None and not facts.has_capacity(order.uid, order.node)
 
 
-def _needs_capacity(verdict: Entry) -> bool:
+def _needs_capacity(entry: Entry) -> bool:
     """Return whether a call may use capacity that is not reserved for its gang."""
-    return isinstance(verdict, BindNow) or (isinstance(verdict, Wait) and verdict.follows)
+    return isinstance(entry, BindNow) or (isinstance(entry, Wait) and entry.follows)
 
 
 def _after_bind(bind: WaitingBind, result: BindResult, *, in_a_gang: bool) -> Iterator[Instruction]:
@@ -329,7 +329,7 @@ class StateMachine:
         return len(self._table.binds)
 
     def is_node_full(self, order: BindOrder, now: float) -> bool:
-        """Return the same for any thread."""
+        """Return whether the node of a bind is full; any thread may ask."""
         return is_node_full(order, self._table, self._facts, now)
 
     def state_of(self, gang: GangKey) -> AttemptState | None:
@@ -381,7 +381,7 @@ class StateMachine:
             left = self._table.attempts[former]
             self._table.remove(left, event.uid)
             if left.state in BEFORE_COMMIT:
-                self._assembling.mark_unknown(left, now)
+                self._assembling.start_grace_period(left, now)
             else:
                 self._committing.check_again(left)
         attempt = self._table.attempts.get(event.gang) if event.gang else None

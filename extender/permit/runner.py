@@ -186,24 +186,25 @@ class PermitRunner:
         self._timer_at: float | None = None
         self._reported_timeout_s: float | None = None
         self._drained: list[Future[None]] = []
+        self._on_partial: Callable[[GangKey], object] = lambda gang: None
         self._handlers: dict[type, Callable[[Any], None]] = {
-            MarkWaiting: lambda order: ledger.mark_waiting(order.uid, order.node),
+            MarkWaiting: lambda it: ledger.mark_waiting(it.uid, it.node),
             Verify: self._verify,
             Bind: self._bind,
-            MarkBound: lambda order: ledger.mark_bound(order.uid, order.node),
-            Release: lambda order: ledger.release(order.uid),
-            KeepReserved: lambda order: ledger.keep_reserved(order.uid, order.node),
-            MarkUnknown: lambda order: ledger.mark_unknown(order.uid, order.node),
+            MarkBound: lambda it: ledger.mark_bound(it.uid, it.node),
+            Release: lambda it: ledger.release(it.uid),
+            KeepReserved: lambda it: ledger.keep_reserved(it.uid, it.node),
+            MarkUnknown: lambda it: ledger.mark_unknown(it.uid, it.node),
             Answer: self._answer,
             BackOff: self._back_off,
             ReportPartial: self._report_partial,
-            EvictPartial: lambda order: undo.evict_all(
-                order.gang,
-                order.orders,
+            EvictPartial: lambda it: undo.evict_all(
+                it.gang,
+                it.orders,
                 leaves=self._eviction_started,
                 stays=self._eviction_refused,
             ),
-            ReportPeerClosed: lambda order: observer.peer_closed(order.age_s),
+            ReportPeerClosed: lambda it: observer.peer_closed(it.age_s),
         }
 
     # Called by the hooks
@@ -231,8 +232,7 @@ class PermitRunner:
         """Called when a pod was changed or deleted, after the cache shows it."""
         news = self._machine.event_for(uid, gang)
         if isinstance(news, Joined):
-            # There is one for every pod: the next event takes it along, and no thread is woken for
-            # it.
+            # There is one for every pod, so it waits in the mailbox for the next event.
             self._joining.add(uid)
             self._mailbox.append(news)
         elif news is not None or uid in self._joining:
@@ -262,6 +262,10 @@ class PermitRunner:
         """Called when the reservations of a gang were released: it must not start with them."""
         if self._machine.state_of(gang) is not None:
             self._post_soon(Withdrawn(gang))
+
+    def on_partial(self, listener: Callable[[GangKey], object]) -> None:
+        """Call *listener* with a gang of which only a part was bound."""
+        self._on_partial = listener
 
     def found_partial(self, gang: GangKey) -> None:
         """Called when a gang is found that was bound in part before this term."""
@@ -365,52 +369,53 @@ class PermitRunner:
 
     # Instructions
 
-    def _verify(self, order: Verify) -> None:
+    def _verify(self, instruction: Verify) -> None:
         try:
-            reading = self._groups.read(order.group)
+            reading = self._groups.read(instruction.group)
         except Exception:
-            self._post(VerifyFailed(order.gang, order.epoch))
+            self._post(VerifyFailed(instruction.gang, instruction.epoch))
             raise
-        reading.add_done_callback(partial(self._group_read, order))
+        reading.add_done_callback(partial(self._group_read, instruction))
 
-    def _group_read(self, order: Verify, read: Future[PodGroup | None]) -> None:
+    def _group_read(self, instruction: Verify, read: Future[PodGroup | None]) -> None:
         error = read.exception()
         if error is None:
-            self._post(Verified(order.gang, order.epoch, read.result()))
+            self._post(Verified(instruction.gang, instruction.epoch, read.result()))
             return
-        log_event(log, logging.WARNING, "PodGroup unread", gang=order.gang, why=str(error))
-        self._post(VerifyFailed(order.gang, order.epoch))
+        message = "PodGroup could not be read"
+        log_event(log, logging.WARNING, message, gang=instruction.gang, why=str(error))
+        self._post(VerifyFailed(instruction.gang, instruction.epoch))
 
-    def _bind(self, order: Bind) -> None:
-        for each in order.orders:
+    def _bind(self, instruction: Bind) -> None:
+        for each in instruction.orders:
             try:
                 self._ledger.mark_binding(each.uid, each.node)
             except Exception:
                 log.exception("reservation not recorded")  # the binding must be sent in any case
         try:
-            self._binder.bind(order.orders, self._settle, order.until)
+            self._binder.bind(instruction.orders, self._settle, instruction.until)
         except Exception:
             log.exception("binder failed")
-            for each in order.orders:
+            for each in instruction.orders:
                 self._settle(each, _NO_OUTCOME)
 
     def _settle(self, order: BindOrder, outcome: BindOutcome) -> None:
         self._post(Settled(order.uid, outcome))
 
-    def _answer(self, order: Answer) -> None:
-        answer = self._answers.pop(order.id)
+    def _answer(self, instruction: Answer) -> None:
+        answer = self._answers.pop(instruction.id)
         try:
-            self._observer.released(order.cause.word, order.waited_s)
+            self._observer.released(instruction.cause.word, instruction.waited_s)
         finally:
-            if order.cause is Cause.POD_GONE:
-                self._timer.call_later(_GONE_DELAY_S, partial(answer, order.error))
+            if instruction.cause is Cause.POD_GONE:
+                self._timer.call_later(_GONE_DELAY_S, partial(answer, instruction.error))
             else:
-                answer(order.error)
+                answer(instruction.error)
 
-    def _back_off(self, order: BackOff) -> None:
-        message = "gang backs off" if order.span_s else "gang backs off no longer"
-        log_event(log, logging.INFO, message, gang=order.gang, span_s=order.span_s)
-        self._ledger.back_off(order.gang, order.span_s)
+    def _back_off(self, instruction: BackOff) -> None:
+        message = "gang backs off" if instruction.span_s else "gang may start again"
+        log_event(log, logging.INFO, message, gang=instruction.gang, span_s=instruction.span_s)
+        self._ledger.back_off(instruction.gang, instruction.span_s)
 
     def _eviction_started(self, gang: GangKey) -> None:
         """Called, in any thread, when the eviction of a partial gang starts."""
@@ -420,6 +425,7 @@ class PermitRunner:
         """Called, in any thread, when a partial gang is not evicted."""
         self._post_soon(EvictionRefused(gang))
 
-    def _report_partial(self, order: ReportPartial) -> None:
-        log_event(log, logging.ERROR, "gang bound only in part", gang=order.gang)
-        self._observer.partial_commit(order.gang)
+    def _report_partial(self, instruction: ReportPartial) -> None:
+        log_event(log, logging.ERROR, "gang bound only in part", gang=instruction.gang)
+        self._on_partial(instruction.gang)
+        self._observer.partial_commit(instruction.gang)

@@ -109,7 +109,7 @@ class ScheduledCounts(NamedTuple):
 NOTHING_SCHEDULED = ScheduledCounts(0, {})
 
 
-class BindCall(msgspec.Struct, frozen=True):
+class OpenCall(msgspec.Struct, frozen=True):
     """A call that gets the answer; *node* is what it requested."""
 
     id: CallId
@@ -127,7 +127,7 @@ class WaitingBind(msgspec.Struct, kw_only=True):
     role: str
     state: BindState = BindState.NEW
     #: One while WAITING; more if a call is repeated while BINDING; none if all callers are gone.
-    calls: list[BindCall] = msgspec.field(default_factory=list)
+    calls: list[OpenCall] = msgspec.field(default_factory=list)
 
     @property
     def node(self) -> str:
@@ -159,7 +159,7 @@ class GangAttempt:
     #: Members that fit no node since the attempt began.
     stuck: set[PodUid] = field(default_factory=set)
     #: When to check whether enough members are left; None if no member was lost.
-    unknown_at: float | None = None
+    recount_at: float | None = None
     #: When to read the PodGroup again after a failed read; None otherwise.
     reread_at: float | None = None
     #: When to check a partial gang again.
@@ -290,7 +290,7 @@ class Table:
         attempt.stuck.discard(uid)
         self.siblings.pop(uid, None)
 
-    def wait(self, bind: WaitingBind, call: BindCall) -> None:
+    def wait(self, bind: WaitingBind, call: OpenCall) -> None:
         """Let a call wait for the answer of a bind."""
         bind.calls.append(call)
         self.calls[call.id] = bind.uid

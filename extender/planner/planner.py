@@ -21,7 +21,8 @@ from extender.planner import policy_parser
 from extender.planner.accounting import Accounting
 from extender.planner.actions import volcano
 from extender.planner.actions.allocate import allocate, borrow
-from extender.planner.actions.backfill import backfill, enqueue
+from extender.planner.actions.backfill import backfill
+from extender.planner.actions.enqueue import enqueue
 from extender.planner.actions.reserved import use_reserved
 from extender.planner.plan import (
     DirectAdmission,
@@ -45,6 +46,77 @@ from extender.planner.victims.make_room import preempt, reclaim
 
 #: Members that have a node and are not seen on it yet.
 _ON_THEIR_WAY = (Status.ALLOCATED, Status.BINDING)
+
+
+_ACTIONS: Mapping[str, Callable[[Session], None]] = {
+    "enqueue": enqueue,
+    "allocate": allocate,
+    "backfill": backfill,
+    "reclaim": reclaim,
+    "preempt": preempt,
+}
+_VOLCANO_ACTIONS = {
+    **_ACTIONS,
+    "backfill": volcano.backfill,
+    "reclaim": volcano.reclaim,
+    "preempt": volcano.preempt,
+}
+
+
+def make_plan(
+    snapshot: Snapshot,
+    policy: Policy = policy_parser.DEFAULT,
+    around: Callable[[str], AbstractContextManager[object]] = nullcontext,
+) -> Plan:
+    """Build the plan for a snapshot: run the actions of the policy one after the other.
+
+    Each action runs inside `around(its name)`, so that the caller can time it. Two steps are in no
+    list of actions: capacity is borrowed once gangs within their queues' deserved amounts have been
+    placed, and reserved capacity is used at the end.
+    """
+    with closing(Session(Accounting(snapshot), policy)) as session:
+        actions = _VOLCANO_ACTIONS if policy.rules is VOLCANO else _ACTIONS
+        borrows_after = _borrows_after(policy)
+        for index, name in enumerate(policy.actions):
+            with around(name):
+                actions[name](session)
+                if index == borrows_after:
+                    borrow(session)
+        use_reserved(session)
+        return _plan(session)
+
+
+def _borrows_after(policy: Policy) -> int | None:
+    """Return the index of the action after which capacity is borrowed; None if none is.
+
+    By then, gangs within their queue's deserved amount have been placed and capacity was reclaimed
+    for them. But no pod should be evicted for a gang that could start in free capacity, so preempt
+    comes later.
+    """
+    if "allocate" not in policy.actions or not policy.rules.may_overshoot:
+        return None
+    return max(at for at, name in enumerate(policy.actions) if name in ("allocate", "reclaim"))
+
+
+def _plan(session: Session) -> Plan:
+    verdicts = _remarked(Verdicts(session).all(), session.accounting.with_remarks)
+    reservations, missing = _reserved_on_nodes(session)
+    return Plan(
+        generation=session.snapshot.generation,
+        verdicts=verdicts,
+        placements=_placements(session),
+        evictions=_evictions(session),
+        queues=_queue_figures(session),
+        shares=_share_figures(session),
+        direct_admission=direct_admission(session, verdicts),
+        limits=session.limits,
+        total=session.total,
+        unused=unused_capacity(session),
+        held=held_capacity(session),
+        reservations=reservations,
+        reservations_missing=missing,
+        brief_s=session.policy.starvation.backfill_s,
+    )
 
 
 def unused_capacity(session: Session) -> Resources:
@@ -179,75 +251,6 @@ def _rest_of_weighted_part(session: View, state: QueueUsage, weights: int) -> Re
             name: (int(amount * part) if counts(name) else amount) - state.allocated.amount(name)
             for name, amount in session.total.items()
         }
-    )
-
-
-_ACTIONS: Mapping[str, Callable[[Session], None]] = {
-    "enqueue": enqueue,
-    "allocate": allocate,
-    "backfill": backfill,
-    "reclaim": reclaim,
-    "preempt": preempt,
-}
-_VOLCANO_ACTIONS = {
-    **_ACTIONS,
-    "backfill": volcano.backfill,
-    "reclaim": volcano.reclaim,
-    "preempt": volcano.preempt,
-}
-
-
-def make_plan(
-    snapshot: Snapshot,
-    policy: Policy = policy_parser.DEFAULT,
-    around: Callable[[str], AbstractContextManager[object]] = nullcontext,
-) -> Plan:
-    """Build the plan for a snapshot: run the actions of the policy one after the other.
-
-    Each action runs inside `around(its name)`, so that the caller can time it.
-    """
-    with closing(Session(Accounting(snapshot), policy)) as session:
-        actions = _VOLCANO_ACTIONS if policy.rules is VOLCANO else _ACTIONS
-        borrows_after = _borrows_after(policy)
-        for index, name in enumerate(policy.actions):
-            with around(name):
-                actions[name](session)
-                if index == borrows_after:
-                    borrow(session)
-        use_reserved(session)
-        return _plan(session)
-
-
-def _borrows_after(policy: Policy) -> int | None:
-    """Return the index of the action after which capacity is borrowed; None if none is.
-
-    By then, gangs within their queue's deserved amount have been placed and capacity was reclaimed
-    for them. But no pod should be evicted for a gang that could start in free capacity, so preempt
-    comes later.
-    """
-    if "allocate" not in policy.actions or not policy.rules.may_overshoot:
-        return None
-    return max(at for at, name in enumerate(policy.actions) if name in ("allocate", "reclaim"))
-
-
-def _plan(session: Session) -> Plan:
-    verdicts = _remarked(Verdicts(session).all(), session.accounting.with_remarks)
-    reservations, missing = _reserved_on_nodes(session)
-    return Plan(
-        generation=session.snapshot.generation,
-        verdicts=verdicts,
-        placements=_placements(session),
-        evictions=_evictions(session),
-        queues=_queue_figures(session),
-        shares=_share_figures(session),
-        direct_admission=direct_admission(session, verdicts),
-        limits=session.limits,
-        total=session.total,
-        unused=unused_capacity(session),
-        held=held_capacity(session),
-        reservations=reservations,
-        reservations_missing=missing,
-        brief_s=session.policy.starvation.backfill_s,
     )
 
 

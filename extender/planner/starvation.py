@@ -198,7 +198,7 @@ def _is_open_for(session: Session, gang: GangState) -> bool:
 
 
 def may_be_preferred(session: Session, demand: Demand) -> bool:
-    """Return whether no other queue could rightly reclaim the capacity at once.
+    """Return whether no other queue has a right to reclaim the capacity at once.
 
     While queues are served within their deserved amounts, that is true only for a gang that stays
     within its queue's.

@@ -300,7 +300,7 @@ class Verdicts:
             return Problem(Reason.BEHIND_IN_ORDER, f"{message}{self._blockers(gang)}")
         message = f"{needs}; {_count(free, 'slot')} free{self._obstacles(shape)}"
         if gang.key in self._session.search_cut_short:
-            message += "; too many pods could be evicted for it to weigh all of them"
+            message += "; the search for victims ended early: too many pods could be evicted"
         return Problem(Reason.INSUFFICIENT_CAPACITY, message + self._protected.note(gang))
 
     def _reserved(self, gang: GangState) -> Problem | None:
@@ -378,7 +378,7 @@ def is_unschedulable(gang: Gang, ready: int) -> bool:
         return False
     by_status = gang.by_status
     terminating = sum(bool(pod.node) for pod in by_status.get(Status.RELEASING, ()))
-    if not terminating or by_status.get(Status.PENDING) or by_status.get(Status.PIPELINED):
+    if not terminating or by_status.get(Status.PENDING):
         return True
     scheduled = terminating + sum(
         len(by_status.get(status, ())) for status in SCHEDULED_SET | FINISHED_SET

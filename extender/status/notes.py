@@ -136,9 +136,7 @@ class BindNotes:
         group = self._cluster.group(gang)
         if group is None:
             return
-        pods = self._cluster.pods_of(gang)
-        self._cluster.partial_gangs.failed(group, pods, self._clock.monotonic())
-        subject = ObjectReference.of_gang(Gang(group=group, pods=pods))
+        subject = ObjectReference.of_gang(Gang(group=group, pods=self._cluster.pods_of(gang)))
         if subject is not None:
             self._events.write(
                 EventRecord(

@@ -92,7 +92,7 @@ class ClientNames:
             "a TLS handshake failed",
             reason=reason,
             why=error.strerror or str(error),
-            unsaid_before=unlogged,
+            not_logged_before=unlogged,
         )
 
 

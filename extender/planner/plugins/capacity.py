@@ -269,7 +269,7 @@ class Capacity(Plugin):
         """Return whether *queue* may not exceed its deserved amount now.
 
         It may exceed it once queues within theirs have been served. It may also evict for itself if
-        it deserves nothing; with a deserved amount, its victims would come back before it.
+        it deserves nothing. If it deserved an amount, its victims would start again before it.
         """
         if self.session.round in (Round.OVERSHOOT, Round.BORROW):
             return False

@@ -273,7 +273,7 @@ def reclaim(session: Session) -> None:
 
 
 def _in_order(session: Session, gangs: list[GangState]) -> Iterator[GangState]:
-    """Yield the gangs of a queue; none behind a starving gang that gets capacity.
+    """Yield the gangs of a queue. If the first one starves and gets capacity, yield only that.
 
     What the others could free would be reserved for it. If it has neither victims nor a
     reservation, it blocks no other gang: it may be one that never starts, whatever others free.

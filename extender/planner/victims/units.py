@@ -198,7 +198,7 @@ class Units:
         """Return whether the plugins now allow to evict all of *units*."""
         members = [one for unit in units for one in unit.members]
         claim, opinions = self._demand.preemptor, self._session.plugins
-        with self._without_gifts(members):
+        with self._without_new_placements(members):
             allowed = opinions.allowed_victims(self._action, claim, members) if members else ()
         if len(allowed) < len(members):
             return False
@@ -216,16 +216,16 @@ class Units:
                 capacity.evict(one.eviction(self._action, self._demand.gang))
             evicted = [each for each in capacity.evictions if each.beneficiary is self._demand.gang]
             own = self._demand.gang.queue
-            with self._without_gifts(evicted):
+            with self._without_new_placements(evicted):
                 return any(
                     session.fits_deserved(gang, only_limits=gang.queue is own)
                     for gang in {each.gang.key: each.gang for each in evicted}.values()
                 )
 
-    def _without_gifts(
+    def _without_new_placements(
         self, victims: Iterable[VictimCandidate | PlannedEviction]
     ) -> AbstractContextManager[None]:
-        """Do not count what this cycle gave to gangs of *victims*: they lose it too."""
+        """Do not count what this cycle placed for gangs of *victims*: they lose that too."""
         gangs = {one.gang.key: one.gang for one in victims if one.gang is not self._demand.gang}
         return uncounted(gangs.values())
 

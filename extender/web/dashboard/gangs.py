@@ -68,7 +68,7 @@ def progress(gang: Gang | None, verdict: Verdict) -> Progress:
     count = {status: len(pods) for status, pods in by_status.items()}
     bound = gang.bound_or_done if gang is not None else 0
     waiting = count.get(Status.BINDING, 0)
-    reserved = count.get(Status.ALLOCATED, 0) + count.get(Status.PIPELINED, 0)
+    reserved = count.get(Status.ALLOCATED, 0)
     least = verdict.min_member
     whole = max(least, verdict.members, bound + waiting + reserved, 1)
     parts = stack(whole, ("bound", bound), ("held", waiting), ("promised", reserved))

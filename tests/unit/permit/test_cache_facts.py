@@ -131,6 +131,19 @@ def test_a_member_whose_binding_failed_has_its_reservation_again(scene):
     assert again.result(0) == ""
 
 
+def test_a_gang_bound_in_part_is_partial_in_the_next_snapshot(scene):
+    scene.cluster.snapshot(scene.clock.now())
+    for uid in ("w-0", "w-1"):
+        Call(scene.runner, uid)
+    scene.reader.confirm()
+    scene.binder.say("w-0")
+    scene.show(pod("w-0", node="n-1", status=Status.RUNNING))
+    assert not scene.cluster.snapshot(scene.clock.now()).partial_gangs
+    scene.binder.say("w-1", BindOutcome(BindResult.FAILED, "refused"))
+
+    assert scene.cluster.snapshot(scene.clock.now()).partial_gangs == {GANG}
+
+
 def test_a_refusal_releases_the_capacity(scene):
     waiting = Call(scene.runner, "w-0")
     waiting.hang_up()

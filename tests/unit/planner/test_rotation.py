@@ -15,7 +15,7 @@ from extender.model.snapshot import DisruptionBudget, Snapshot
 from extender.planner import accounting, policy_parser
 from extender.planner.accounting import Accounting
 from extender.planner.actions.allocate import allocate
-from extender.planner.actions.backfill import enqueue
+from extender.planner.actions.enqueue import enqueue
 from extender.planner.explain.explain import explain
 from extender.planner.obstacles import ProtectedPods
 from extender.planner.plan import GangStatus, Plan

@@ -193,7 +193,7 @@ def test_a_search_over_its_budget_finds_no_victims_and_leaves_budget_for_others(
     plan = make_plan(snapshot(members, [*small, single, *endless, modest]))
 
     assert {each.beneficiary for each in plan.evictions} == {"e/modest"}
-    told = "; too many pods could be evicted for it to weigh all of them"
+    told = "; the search for victims ended early: too many pods could be evicted"
     assert plan.verdicts["a/big0"].message.endswith(told)
 
 

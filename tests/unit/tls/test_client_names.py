@@ -79,5 +79,5 @@ def test_every_refusal_is_counted_and_one_a_minute_is_logged_for_each_reason(
     guard.refused(failed("HTTP_REQUEST"))
 
     assert counted == ["not_tls"] * 3 + ["name", "not_tls"]
-    told = [(each.facts["reason"], each.facts["unsaid_before"]) for each in caplog.records]  # type: ignore[attr-defined]
+    told = [(each.facts["reason"], each.facts["not_logged_before"]) for each in caplog.records]  # type: ignore[attr-defined]
     assert told == [("not_tls", 0), ("name", 0), ("not_tls", 2)]

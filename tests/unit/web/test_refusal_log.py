@@ -48,7 +48,7 @@ def test_a_reason_is_logged_once_a_minute_and_counted_every_time(
 
     assert counted(metrics, "full") == 4
     assert len(said(caplog)) == 2
-    assert [each.__dict__["facts"]["unsaid_before"] for each in caplog.records] == [0, 2]
+    assert [each.__dict__["facts"]["not_logged_before"] for each in caplog.records] == [0, 2]
 
 
 def test_a_connection_without_a_request_is_counted_and_not_logged(
