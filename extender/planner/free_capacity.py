@@ -122,8 +122,8 @@ class PlannedEviction:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class BackfillReservation:
-    """Capacity of one node reserved for a gang: what is free of it, and what is still missing."""
+class NodeHold:
+    """Capacity of one node held for a starving gang: what is free of it, and what is missing."""
 
     row: int
     kept: Amounts
@@ -286,25 +286,25 @@ class FreeCapacity:
 
         self._undoing.append(undo)
 
-    def reservation(self, row: int, amounts: Amounts) -> BackfillReservation:
-        """Reserve *amounts* of a node.
+    def hold(self, row: int, amounts: Amounts) -> NodeHold:
+        """Hold *amounts* of a node.
 
         What is not free yet is missing: capacity released on the node covers that first.
         """
         kept = np.minimum(amounts, np.maximum(self.free[row], 0))
-        reservation = BackfillReservation(row, kept, amounts - kept)
-        self.hold(reservation)
-        return reservation
+        hold = NodeHold(row, kept, amounts - kept)
+        self.hold_again(hold)
+        return hold
 
-    def hold(self, reservation: BackfillReservation) -> None:
-        """Hold the capacity of *reservation*."""
-        self._take(np.array([reservation.row], dtype=np.intp), reservation.kept[None, :])
-        self._add_releasing(reservation.row, -reservation.missing)
+    def hold_again(self, hold: NodeHold) -> None:
+        """Hold the capacity of *hold*."""
+        self._take(np.array([hold.row], dtype=np.intp), hold.kept[None, :])
+        self._add_releasing(hold.row, -hold.missing)
 
-    def release(self, reservation: BackfillReservation) -> None:
-        """Release the capacity of *reservation*."""
-        self._take(np.array([reservation.row], dtype=np.intp), -reservation.kept[None, :])
-        self._add_releasing(reservation.row, reservation.missing)
+    def release(self, hold: NodeHold) -> None:
+        """Release the capacity of *hold*."""
+        self._take(np.array([hold.row], dtype=np.intp), -hold.kept[None, :])
+        self._add_releasing(hold.row, hold.missing)
 
     def _take(self, where: Rows, amounts: Amounts) -> None:
         """Take *amounts*, one line per row, from free capacity."""
@@ -359,7 +359,7 @@ def undo_placement(capacity: FreeCapacity, gang: GangState) -> None:
     _count(gang, -_placed_requests(gang))
     for pod, row in gang.placed:
         need = capacity.row(pod.shape)
-        capacity.release(BackfillReservation(row, kept=need, missing=need * 0))
+        capacity.release(NodeHold(row, kept=need, missing=need * 0))
         if pod.shape.host_ports:
             capacity.ports.release(pod.shape, [row])
     gang.count([pod for pod, _ in gang.placed], -1)

@@ -180,7 +180,7 @@ class ProtectedPods:
 
     def note(self, gang: GangState) -> str:
         """Return which pods could free capacity for *gang* and do not; empty without any."""
-        if not self._session.is_starving(gang):
+        if not self._session.may_evict_for(gang):
             return ""
         return self._protected(gang) + self._overdue()
 

@@ -158,10 +158,10 @@ class Plan:
     #: Free capacity of ready nodes once all placements are used, and what of it is held for what.
     unused: Resources = NOTHING
     held: tuple[HeldCapacity, ...] = ()
-    #: Capacity reserved on nodes for gangs that wait too long: node name -> amounts.
-    reservations: Mapping[str, Resources] = field(default_factory=dict)
+    #: What of that is held on each node for gangs that starve: node name -> amounts.
+    held_on_nodes: Mapping[str, Resources] = field(default_factory=dict)
     #: What those gangs still miss there; the next capacity released on such a node is theirs.
-    reservations_missing: Mapping[str, Resources] = field(default_factory=dict)
+    missing_on_nodes: Mapping[str, Resources] = field(default_factory=dict)
     #: Gangs that end within so many seconds may use held capacity (`Starvation.backfill_s`).
     brief_s: float = 0.0
 

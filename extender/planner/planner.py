@@ -100,7 +100,7 @@ def _borrows_after(policy: Policy) -> int | None:
 
 def _plan(session: Session) -> Plan:
     verdicts = _remarked(Verdicts(session).all(), session.accounting.with_remarks)
-    reservations, missing = _reserved_on_nodes(session)
+    held_on_nodes, missing = _held_on_nodes(session)
     return Plan(
         generation=session.snapshot.generation,
         verdicts=verdicts,
@@ -113,8 +113,8 @@ def _plan(session: Session) -> Plan:
         total=session.total,
         unused=unused_capacity(session),
         held=held_capacity(session),
-        reservations=reservations,
-        reservations_missing=missing,
+        held_on_nodes=held_on_nodes,
+        missing_on_nodes=missing,
         brief_s=session.policy.starvation.backfill_s,
     )
 
@@ -139,7 +139,7 @@ def held_capacity(session: Session) -> tuple[HeldCapacity, ...]:
     free = unused_capacity(session) - on_cordoned.amounts
     found = (
         *_guarantees(session, free),
-        *_reservations(session),
+        *_held_for_starving(session),
         *_reserved(session),
         *_binding(session),
         on_cordoned,
@@ -163,9 +163,9 @@ def _guarantees(session: Session, free: Resources) -> Iterator[HeldCapacity]:
             )
 
 
-def _reservations(session: Session) -> Iterator[HeldCapacity]:
-    for key, reservations in sorted(session.reservations.items()):
-        held = total(_amounts(session, each.kept) for each in reservations)
+def _held_for_starving(session: Session) -> Iterator[HeldCapacity]:
+    for key, holds in sorted(session.held.items()):
+        held = total(_amounts(session, each.kept) for each in holds)
         yield HeldCapacity(HoldReason.STARVING, key, _without_pods(held))
 
 
@@ -275,7 +275,7 @@ def _placements(session: Session) -> dict[GangKey, GangPlacement]:
     }
 
 
-def _reserved_on_nodes(session: Session) -> tuple[dict[str, Resources], dict[str, Resources]]:
+def _held_on_nodes(session: Session) -> tuple[dict[str, Resources], dict[str, Resources]]:
     """Return what is reserved of each node's free capacity, and what is missing there.
 
     Capacity is reserved for starving gangs, and for gangs that wait for terminating pods. What the
@@ -289,11 +289,11 @@ def _reserved_on_nodes(session: Session) -> tuple[dict[str, Resources], dict[str
         if releasing:
             missing[name] = missing.get(name, NOTHING) + releasing
 
-    for reservation in chain.from_iterable(session.reservations.values()):
+    for hold in chain.from_iterable(session.held.values()):
         keep(
-            reservation.row,
-            _amounts(session, reservation.kept),
-            _amounts(session, reservation.missing),
+            hold.row,
+            _amounts(session, hold.kept),
+            _amounts(session, hold.missing),
         )
     for row, amounts in _pipelined(session).items():
         releasing = amounts.beyond(_amounts(session, session.capacity.free[row])).positive()

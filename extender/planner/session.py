@@ -16,7 +16,7 @@ from extender.model.resources import NOTHING, PODS, Resources
 from extender.planner import startable
 from extender.planner.accounting import Accounting
 from extender.planner.extension_points import ExtensionPoints, Key
-from extender.planner.free_capacity import BackfillReservation, FreeCapacity
+from extender.planner.free_capacity import FreeCapacity, NodeHold
 from extender.planner.nodes import Nodes
 from extender.planner.plugin import Preemptor, Round, VictimCandidate
 from extender.planner.plugins import registry
@@ -49,7 +49,7 @@ class Session:
         #: Values that actions compute once and share.
         self.shared: dict[str, object] = {}
         #: Reservations of gangs that wait too long.
-        self.reservations: dict[GangKey, list[BackfillReservation]] = {}
+        self.held: dict[GangKey, list[NodeHold]] = {}
         #: Which of those could start first, and the earliest moment; None if not computed.
         self.first_start: tuple[GangKey, float] | None = None
         #: Gangs placed in reserved capacity because they end before it is needed, and those that do
@@ -212,7 +212,7 @@ class Session:
         key = ("runs", self.policy)
         return list(gang.gang.memo.recall(key, lambda: _runs_of(self.waiting_tasks(gang))))
 
-    def is_starving(self, gang: GangState) -> bool:
+    def may_evict_for(self, gang: GangState) -> bool:
         """Return whether pods may be evicted for *gang*."""
         vote = self.plugins.is_starving(gang)
         if vote is not None:

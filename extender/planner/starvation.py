@@ -69,14 +69,14 @@ def starving_longest(session: Session, gangs: list[GangState]) -> list[GangState
     return sorted(starving, key=lambda gang: (complete_since(gang), gang.key))
 
 
-def starving_gangs(session: Session) -> list[list[GangState]]:
+def gangs_that_may_evict(session: Session) -> list[list[GangState]]:
     """Return the gangs that pods may be evicted for, by queue, both in order.
 
     A gang that could not use capacity comes after one that has waited long and could.
     """
     by_queue: dict[str, list[GangState]] = {}
     for gang in session.accounting.contenders.values():
-        if gang.is_pending or not gang.gang.waiting or not session.is_starving(gang):
+        if gang.is_pending or not gang.gang.waiting or not session.may_evict_for(gang):
             continue
         if session.plugins.invalid_reason(gang) is None and session.accounting.may_claim(gang.gang):
             by_queue.setdefault(gang.queue.name, []).append(gang)
@@ -235,29 +235,28 @@ def is_due(age_s: float, starvation: Starvation) -> bool:
     return beyond >= 0 and beyond % (starvation.after_s + starvation.hold_s) < starvation.hold_s
 
 
-def reserve_for_starving(session: Session, demand: Demand) -> bool:
+def hold_for_starving(session: Session, demand: Demand) -> bool:
     """Reserve capacity for *demand* on nodes that could hold it; False when no nodes could."""
     amounts_by_row = _amounts_by_row(session, demand)
     if amounts_by_row is None:
         return False
-    session.reservations[demand.gang.key] = [
-        session.capacity.reservation(row, amounts)
-        for row, amounts in sorted(amounts_by_row.items())
+    session.held[demand.gang.key] = [
+        session.capacity.hold(row, amounts) for row, amounts in sorted(amounts_by_row.items())
     ]
     return True
 
 
 @contextmanager
-def without_its_reservation(session: Session, gang: GangState) -> Iterator[None]:
+def without_its_hold(session: Session, gang: GangState) -> Iterator[None]:
     """Let *gang* use its own reservation; what it does not take is reserved again."""
-    reservations = session.reservations.pop(gang.key, [])
-    for each in reservations:
+    holds = session.held.pop(gang.key, [])
+    for each in holds:
         session.capacity.release(each)
     yield
-    if reservations and session.plugins.missing_members(gang) > len(gang.pipelined):
-        session.reservations[gang.key] = reservations
-        for each in reservations:
-            session.capacity.hold(each)
+    if holds and session.plugins.missing_members(gang) > len(gang.pipelined):
+        session.held[gang.key] = holds
+        for each in holds:
+            session.capacity.hold_again(each)
 
 
 def _amounts_by_row(session: Session, demand: Demand) -> dict[int, Amounts] | None:

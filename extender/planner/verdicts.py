@@ -305,10 +305,10 @@ class Verdicts:
 
     def _reserved(self, gang: GangState) -> Problem | None:
         """Return a problem if capacity is reserved for it, and where."""
-        reservations = self._session.reservations.get(gang.key)
-        if reservations is None:
+        holds = self._session.held.get(gang.key)
+        if holds is None:
             return None
-        nodes = [self._session.snapshot.nodes.nodes[each.row].name for each in reservations]
+        nodes = [self._session.snapshot.nodes.nodes[each.row].name for each in holds]
         where = f"it has waited long, so capacity is reserved for it on {_some(nodes, 'nodes')}"
         return Problem(Reason.INSUFFICIENT_CAPACITY, f"{_needs(self._wanted(gang))}; {where}")
 
@@ -318,7 +318,7 @@ class Verdicts:
         if number:
             names = [*islice((key for key in first if key != gang.key), 2)]
             return f": {_some(names, 'gangs', number)} went first"
-        reserved = sorted(self._session.reservations)
+        reserved = sorted(self._session.held)
         if not reserved:
             return ""
         why = reserved_capacity_message(self._session, gang)

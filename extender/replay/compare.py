@@ -25,11 +25,11 @@ class Difference(NamedTuple):
 _BEFORE, _AFTER = 40, 80
 #: Figures and messages, which may differ while all decisions are equal.
 _DETAILS = ("queues", "shares", "limits", "total", "unused", "held", "brief_s")
-_ACTIONS = ("direct_admission", "reservations", "reservations_missing")
+_ACTIONS = ("direct_admission", "held_on_nodes", "missing_on_nodes")
 _NAMES = {
     "direct_admission": "gangs that may start without a cycle, in queue",
-    "reservations": "capacity reserved on node",
-    "reservations_missing": "capacity to reserve when it is freed on node",
+    "held_on_nodes": "capacity reserved on node",
+    "missing_on_nodes": "capacity to reserve when it is freed on node",
     "queues": "figures of queue",
     "shares": "figures of namespace share",
     "limits": "limits of queues",

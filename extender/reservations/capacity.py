@@ -130,7 +130,7 @@ class NodeCapacity:
         #: Host ports reserved on a node, and the version of the node.
         self._reserved_ports: LRUCache[str, tuple[int, HostPorts]] = LRUCache(_NODES)
 
-    def reserve_for_starving(
+    def hold_for_starving(
         self, starving: Mapping[str, Resources], missing: Mapping[str, Resources]
     ) -> None:
         """Reserve *starving*, and what is *missing* there as soon as it becomes free."""

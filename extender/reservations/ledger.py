@@ -116,7 +116,7 @@ class Ledger:
     def use_plan(self, plan: Plan) -> None:
         """Check against *plan* from now on."""
         self.allowance.renew(plan)
-        self.capacity.reserve_for_starving(plan.reservations, plan.reservations_missing)
+        self.capacity.hold_for_starving(plan.held_on_nodes, plan.missing_on_nodes)
         self._brief_s = plan.brief_s
         if self._expirations:
             gone = (GangStatus.RUNNING, GangStatus.FINISHED, None)

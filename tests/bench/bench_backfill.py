@@ -96,7 +96,7 @@ def cost() -> str:
                 took.append(time.thread_time() - before)
             told.append(
                 f"words {with_words}, backfill {policy.starvation.backfill_s:.0f} s:"
-                f" {min(took[1:]) * 1000:.0f} ms, {len(plan.reservations)} nodes with room kept,"
+                f" {min(took[1:]) * 1000:.0f} ms, {len(plan.held_on_nodes)} nodes with room kept,"
                 f" {len(plan.placements)} tickets"
             )
     return "\n".join(told)

@@ -20,10 +20,10 @@ from extender.planner.extension_points import Key
 from extender.planner.plugin import Round
 from extender.planner.session import Demand, Session, needed_pods
 from extender.planner.starvation import (
+    hold_for_starving,
     may_be_preferred,
-    reserve_for_starving,
     starving_longest,
-    without_its_reservation,
+    without_its_hold,
 )
 from extender.planner.state import GangState, QueueUsage
 
@@ -241,7 +241,7 @@ def _place_starving(session: Session, contenders: list[GangState]) -> set[str]:
     number of reservations.
     """
     held: set[str] = set()
-    served = set(session.reservations)
+    served = set(session.held)
     for gang in starving_longest(session, contenders):
         if len(served | {gang.key}) > session.policy.starvation.gangs:
             continue
@@ -249,17 +249,17 @@ def _place_starving(session: Session, contenders: list[GangState]) -> set[str]:
         if not demand.pods:
             continue
         preferred = may_be_preferred(session, demand)
-        with without_its_reservation(session, gang):
+        with without_its_hold(session, gang):
             started = preferred and _try(session, gang, is_last=False)
         gang.runs = _needing_nodes(gang, session.waiting_runs(gang))
-        if started or gang.pipelined or gang.key in session.reservations:
+        if started or gang.pipelined or gang.key in session.held:
             served.add(gang.key)
             continue
         if session.blocked_by_terminating(gang, demand.total) is not None:
             continue  # capacity would not help it before terminating pods of its queue are gone
         entitled = session.plugins.is_entitled(gang, demand.total)
         if preferred or (session.round is Round.OVERSHOOT and entitled):
-            if reserve_for_starving(session, demand):
+            if hold_for_starving(session, demand):
                 served.add(gang.key)
         elif entitled:
             held.add(gang.queue.name)
@@ -299,7 +299,7 @@ def _may_be_placed(session: Session, gang: GangState) -> bool:
         and session.rules.reserved_gangs_wait
         and session.plugins.missing_members(gang)
     )
-    return bool(gang.runs) and not waits and gang.key not in session.reservations
+    return bool(gang.runs) and not waits and gang.key not in session.held
 
 
 def _try(session: Session, gang: GangState, *, is_last: bool) -> bool:

@@ -12,7 +12,7 @@ from extender.model.pod import Pod
 from extender.planner.actions.backfill import in_order, place
 from extender.planner.plugin import Preemptor, VictimCandidate
 from extender.planner.session import Session
-from extender.planner.starvation import starving_gangs
+from extender.planner.starvation import gangs_that_may_evict
 from extender.planner.state import GangState
 from extender.planner.victims.candidates import is_beside, is_running, may_lose, running_pods
 
@@ -33,7 +33,7 @@ def backfill(session: Session) -> None:
 
 def preempt(session: Session) -> None:
     """Evict pods of the same queue for starving gangs, member by member."""
-    for gangs in starving_gangs(session):
+    for gangs in gangs_that_may_evict(session):
         search = NodeByNode(session)
         for gang in gangs:
             _while_starving(session, gang, partial(search.preempt, gang, partial(is_beside, gang)))
@@ -43,7 +43,7 @@ def preempt(session: Session) -> None:
 
 def reclaim(session: Session) -> None:
     """Reclaim capacity from other queues for starving gangs, member by member."""
-    for gangs in starving_gangs(session):
+    for gangs in gangs_that_may_evict(session):
         if not session.plugins.is_overused(gangs[0].queue):
             search = NodeByNode(session)
             for gang in gangs:
@@ -54,7 +54,7 @@ def _while_starving(session: Session, gang: GangState, find: Callable[[Pod], obj
     """Find victims for one member after the other; keep them if *gang* could then start."""
     with session.capacity.trial(gang) as trial:
         for pod in session.waiting_tasks(gang):
-            if not session.is_starving(gang):
+            if not session.may_evict_for(gang):
                 break
             find(pod)
         if session.plugins.is_pipelined(gang):

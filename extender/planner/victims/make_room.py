@@ -16,7 +16,7 @@ from extender.model.pod import Pod, Shape
 from extender.planner.free_capacity import undo_placement
 from extender.planner.plugin import Round
 from extender.planner.session import Demand, Session, needed_pods
-from extender.planner.starvation import is_first, starving_gangs, without_its_reservation
+from extender.planner.starvation import gangs_that_may_evict, is_first, without_its_hold
 from extender.planner.state import GangState
 from extender.planner.victims.candidates import (
     Borrowed,
@@ -74,7 +74,7 @@ class VictimFinder:
             self._try(Demand(gang, self._preempting(gang)), pool)
             return
         for pod in _that_may_preempt(self._session.waiting_tasks(gang)):
-            if not self._session.is_starving(gang) or not self._try(Demand(gang, [pod]), pool):
+            if not self._session.may_evict_for(gang) or not self._try(Demand(gang, [pod]), pool):
                 return
 
     def _preempting(self, gang: GangState) -> list[Pod]:
@@ -124,7 +124,7 @@ class VictimFinder:
         """Free capacity for *demand*; None when free capacity suffices and is assigned later."""
         self._searches += 1
         with (
-            without_its_reservation(self._session, demand.gang),
+            without_its_hold(self._session, demand.gang),
             self._capacity.trial(demand.gang) as trial,
         ):
             victims = self._choose(demand, pool)
@@ -242,7 +242,7 @@ def preempt(session: Session) -> None:
     session.round = Round.PREEMPT
     for state in session.queues.values():
         state.before = state.allocated
-    for gangs in starving_gangs(session):
+    for gangs in gangs_that_may_evict(session):
         finder = VictimFinder(session, "preempt")
         served = []
         for gang in _in_order(session, gangs):
@@ -262,7 +262,7 @@ def reclaim(session: Session) -> None:
     """
     finder = VictimFinder(session, "reclaim", first=Borrowed(session).holds)
     has_shares = bool(session.accounting.shares)
-    for gangs in starving_gangs(session):
+    for gangs in gangs_that_may_evict(session):
         is_overused = session.plugins.is_overused(gangs[0].queue)
         for gang in _in_order(session, gangs):
             if has_shares and is_covered(session, gang):
@@ -281,5 +281,5 @@ def _in_order(session: Session, gangs: list[GangState]) -> Iterator[GangState]:
     first, *others = gangs
     waits, had = is_first(session, first), len(first.pipelined)
     yield first
-    if not waits or (first.key not in session.reservations and len(first.pipelined) == had):
+    if not waits or (first.key not in session.held and len(first.pipelined) == had):
         yield from others

@@ -91,7 +91,7 @@ def _node_rows(last: CycleResult, resource: str) -> list[NodeRow]:
     rows = []
     for node, total, used in zip(table.nodes, totals, used_amounts, strict=True):
         counted_here, planned_here = counted.get(node.name, 0), planned.get(node.name, 0)
-        reservation = last.plan.reservations.get(node.name)
+        reservation = last.plan.held_on_nodes.get(node.name)
         free = max(0, total - used - planned_here)
         held = min(free, reservation.amount(resource)) if reservation is not None else 0
         used_here, reserved = max(0, used - counted_here), counted_here + planned_here

@@ -249,7 +249,7 @@ def test_a_short_pod_may_use_the_backfill_reservation_that_its_placement_is_in()
     reserved = {"n1": Resources({"cpu": 4000}), "n2": Resources({"cpu": 4000})}
     brief, lengthy = {"deadline_s": 60.0}, {"deadline_s": 3600.0}
     plan = Plan(
-        reservations=reserved, direct_admission={"default": DirectAdmission()}, brief_s=600.0
+        held_on_nodes=reserved, direct_admission={"default": DirectAdmission()}, brief_s=600.0
     )
     world = World(seen("web", "", **brief), seen("long", "", **lengthy), plan=plan)
     world.promise("web", on="n1", gang=GangKey("a/pod:web"), **brief)
@@ -267,7 +267,7 @@ def test_an_ordinary_pod_is_refused_backfill_reservations() -> None:
     reserved = Resources({"cpu": 4000})
     world = World(
         seen("web", ""),
-        plan=Plan(reservations={"n1": reserved}, direct_admission={"default": DirectAdmission()}),
+        plan=Plan(held_on_nodes={"n1": reserved}, direct_admission={"default": DirectAdmission()}),
     )
 
     answer = world.ask_single("web")
@@ -278,10 +278,10 @@ def test_an_ordinary_pod_is_refused_backfill_reservations() -> None:
 def test_capacity_that_becomes_free_on_a_node_with_a_missing_reservation_is_kept_for_it() -> None:
     """Capacity becomes free between two plans, and other pods arrive at any moment."""
     reserved = {"n1": Resources({"cpu": 1000})}
-    plan = Plan(reservations=reserved, direct_admission={"default": DirectAdmission()})
+    plan = Plan(held_on_nodes=reserved, direct_admission={"default": DirectAdmission()})
 
     assert list(World(seen("web", ""), plan=plan).ask_single("web").nodes) == NODES
-    with_missing = replace(plan, reservations_missing={"n1": Resources({"cpu": 3000})})
+    with_missing = replace(plan, missing_on_nodes={"n1": Resources({"cpu": 3000})})
     world = World(seen("web", ""), seen("late", ""), plan=with_missing)
     assert list(world.ask_single("web").nodes) == ["n2"]
     world.promise("late", "n1", seen("late", "").membership.key)
@@ -293,8 +293,8 @@ def test_an_ordinary_pod_keeps_its_placement_beside_missing_reservations_of_othe
     reserved = {"n1": NOTHING, "n2": NOTHING}
     missing = {"n1": Resources({"cpu": 4000}), "n2": Resources({"cpu": 4000})}
     plan = Plan(
-        reservations=reserved,
-        reservations_missing=missing,
+        held_on_nodes=reserved,
+        missing_on_nodes=missing,
         direct_admission={"default": DirectAdmission()},
     )
     world = World(seen("web", ""), seen("late", ""), plan=plan)
@@ -347,7 +347,7 @@ def test_a_pod_that_is_not_managed_or_is_critical_passes(exempt: dict[str, Any])
 
 def test_an_exempt_pod_passes_whatever_is_reserved() -> None:
     everything = {name: Resources({"cpu": 4000}) for name in NODES}
-    world = World(pod_group(), seen("p0"), plan=Plan(reservations=everything))
+    world = World(pod_group(), seen("p0"), plan=Plan(held_on_nodes=everything))
     world.promise("p0", "n1")
 
     agent = pod("agent", exempt=True)

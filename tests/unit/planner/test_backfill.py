@@ -75,8 +75,8 @@ def test_a_gang_that_ends_before_reserved_capacity_is_needed_may_use_it() -> Non
 def test_the_rest_stays_reserved_and_the_part_in_use_is_missing() -> None:
     plan = make_plan(crowd(old(), brief()))
 
-    assert plan.reservations == {"n1": amounts(cpu=1, pods=1), "n2": amounts(cpu=4, pods=1)}
-    assert plan.reservations_missing == {"n1": amounts(cpu=3)}
+    assert plan.held_on_nodes == {"n1": amounts(cpu=1, pods=1), "n2": amounts(cpu=4, pods=1)}
+    assert plan.missing_on_nodes == {"n1": amounts(cpu=3)}
     assert "capacity is reserved for it on n1 and n2" in plan.verdicts[GangKey("a/big")].message
 
 
@@ -298,7 +298,7 @@ def test_a_gang_that_would_use_up_the_deserved_share_that_the_starving_gang_need
     def with_new(in_queue: str) -> set[str]:
         gangs = [big, of_other, here, brief(queue=in_queue)]
         before = snapshot(nodes(3, cpu=4), gangs, queues, now=NOW)
-        assert make_plan(before).reservations
+        assert make_plan(before).held_on_nodes
         return started(before)
 
     assert with_new("p") == {"a/new"}
@@ -318,7 +318,7 @@ def test_backfilled_gangs_do_not_move_the_reservation_to_other_nodes() -> None:
     assert dict(plan.placements[GangKey("a/new")].placements) == {"a-new-0": "n3"}
 
     assert (
-        set(make_plan(after(before, plan)).reservations) == set(plan.reservations) == {"n2", "n3"}
+        set(make_plan(after(before, plan)).held_on_nodes) == set(plan.held_on_nodes) == {"n2", "n3"}
     )
 
 
@@ -408,10 +408,9 @@ def with_durations(before: Snapshot, deadline_s: float) -> Snapshot:
 
 
 def reserved_or_missing(plan: Plan) -> dict[str, Resources]:
-    names = sorted({*plan.reservations, *plan.reservations_missing})
+    names = sorted({*plan.held_on_nodes, *plan.missing_on_nodes})
     found = {
-        n: plan.reservations.get(n, NOTHING) + plan.reservations_missing.get(n, NOTHING)
-        for n in names
+        n: plan.held_on_nodes.get(n, NOTHING) + plan.missing_on_nodes.get(n, NOTHING) for n in names
     }
     return {name: each for name, each in found.items() if each}
 

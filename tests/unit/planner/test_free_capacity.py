@@ -108,11 +108,11 @@ def test_evictions_supply_what_a_reservation_is_missing() -> None:
     capacity, (old,) = opened(snapshot(nodes(1, cpu=5), [running]))
     four = np.array([4000, 0, 0])
 
-    reservation = capacity.reservation(0, four)
+    hold = capacity.hold(0, four)
     assert capacity.free[0, 0] == 0
-    assert reservation.kept[0] == 1000
+    assert hold.kept[0] == 1000
     capacity.evict(PlannedEviction(old, old.gang.pods[0], 0, "preempt", old))
     assert capacity.releasing[0, 0] == -1000
 
-    capacity.release(reservation)
+    capacity.release(hold)
     assert (capacity.free[0, 0], capacity.releasing[0, 0]) == (1000, 2000)

@@ -115,10 +115,10 @@ def test_no_capacity_is_reserved_for_a_gang_of_a_silent_scheduler() -> None:
         ],
         now=4_000.0,
     )
-    assert make_plan(with_liveness(crowded, Liveness.HEARD)).reservations
+    assert make_plan(with_liveness(crowded, Liveness.HEARD)).held_on_nodes
 
-    assert not make_plan(with_liveness(crowded, Liveness.SILENT)).reservations
-    assert not make_plan(with_liveness(crowded, Liveness.EXPECTED, is_alive=False)).reservations
+    assert not make_plan(with_liveness(crowded, Liveness.SILENT)).held_on_nodes
+    assert not make_plan(with_liveness(crowded, Liveness.EXPECTED, is_alive=False)).held_on_nodes
 
 
 @RULES

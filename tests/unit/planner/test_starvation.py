@@ -31,7 +31,7 @@ def half_used(*others: Gang, now: float = LONG, **rest: object) -> Snapshot:
 def test_capacity_is_reserved_for_a_gang_that_waits_too_long() -> None:
     plan = make_plan(half_used())
 
-    assert plan.reservations == {"n1": amounts(cpu=2, pods=1), "n2": amounts(cpu=4, pods=1)}
+    assert plan.held_on_nodes == {"n1": amounts(cpu=2, pods=1), "n2": amounts(cpu=4, pods=1)}
     verdict = plan.verdicts[GangKey("a/big")]
     assert verdict.reason is Reason.INSUFFICIENT_CAPACITY
     assert "capacity is reserved for it on n1 and n2" in verdict.message
@@ -40,7 +40,7 @@ def test_capacity_is_reserved_for_a_gang_that_waits_too_long() -> None:
 def test_before_that_others_may_use_the_capacity() -> None:
     plan = make_plan(half_used(single("a/new", cpu=1), now=100.0))
 
-    assert plan.reservations == {}
+    assert plan.held_on_nodes == {}
     assert "a/new" in plan.placements
 
 
@@ -59,7 +59,7 @@ def test_capacity_is_reserved_beside_pods_that_are_still_binding(status: Status)
 
     plan = make_plan(half_used(binding, single("a/new", cpu=1)))
 
-    assert plan.reservations == {"n1": amounts(cpu=2, pods=1), "n2": amounts(cpu=3, pods=1)}
+    assert plan.held_on_nodes == {"n1": amounts(cpu=2, pods=1), "n2": amounts(cpu=3, pods=1)}
     assert plan.placements == {}
 
 
@@ -100,7 +100,7 @@ def test_capacity_used_by_other_schedulers_is_not_reserved() -> None:
         nodes(3, cpu=4), [BIG], taken={"n1": amounts(cpu=1), "n2": amounts(cpu=1)}, now=LONG
     )
 
-    assert make_plan(before).reservations == {}
+    assert make_plan(before).held_on_nodes == {}
 
 
 def test_no_gang_behind_the_starving_one_in_its_queue_evicts_pods() -> None:
@@ -141,7 +141,7 @@ def test_capacity_is_reserved_for_a_while_and_again_after_the_same_wait(
 def test_reservations_for_starving_gangs_can_be_turned_off() -> None:
     off = policy_parser.parse(policy_parser.DEFAULT_TEXT + "starvation: {after: 0s}")
 
-    assert make_plan(half_used(), off).reservations == {}
+    assert make_plan(half_used(), off).held_on_nodes == {}
 
 
 def test_with_the_rules_of_volcano_nothing_is_reserved_for_starving_gangs() -> None:
@@ -180,14 +180,14 @@ def test_a_gang_at_its_queues_ceiling_does_not_block_the_reservation_of_another(
     plan = make_plan(among(FULL, NEXT, capability=amounts(cpu=0.5)))
 
     assert plan.verdicts[NEXT.key].reason is Reason.QUEUE_AT_CAPABILITY
-    assert plan.reservations == RESERVED
+    assert plan.held_on_nodes == RESERVED
 
 
 def test_a_gang_at_the_ceiling_of_a_queue_with_priority_does_not_block_it_either() -> None:
     late = single("b/next", cpu=0.5, queue="q1", created=LONG)
 
     assert (
-        make_plan(among(FULL, late, capability=amounts(cpu=0.5), priority=5)).reservations
+        make_plan(among(FULL, late, capability=amounts(cpu=0.5), priority=5)).held_on_nodes
         == RESERVED
     )
 
@@ -197,7 +197,7 @@ def test_a_gang_that_fits_no_node_does_not_block_the_reservation_of_another(wher
     plan = make_plan(among(single("b/unfit", queue=where, **FITS_NO_NODE)))
 
     assert plan.verdicts[GangKey("b/unfit")].reason is Reason.INSUFFICIENT_CAPACITY
-    assert plan.reservations == RESERVED
+    assert plan.held_on_nodes == RESERVED
 
 
 #: Each of them would find a node, but not all of them do.
@@ -208,7 +208,7 @@ FIT_ONLY_APART = [pod(f"v-{memory}", shape(cpu=4, memory=memory)) for memory in 
 def test_a_gang_of_different_members_that_do_not_fit_together_does_not_block_it(where: str) -> None:
     unfit = gang("b/unfit", pods=FIT_ONLY_APART, queue=where)
 
-    assert make_plan(among(unfit)).reservations == RESERVED
+    assert make_plan(among(unfit)).held_on_nodes == RESERVED
 
 
 def test_a_gang_of_different_members_that_need_the_same_port_does_not_block_it() -> None:

@@ -60,8 +60,8 @@ def test_what_terminating_pods_use_is_missing_from_the_reservation_of_the_next_g
 
     assert plan.placements["a/new"].placements
     assert len(plan.placements["a/next"].pipelined) == 3
-    assert plan.reservations == {"n1": amounts(pods=3)}
-    assert plan.reservations_missing == {"n1": amounts(cpu=3)}
+    assert plan.held_on_nodes == {"n1": amounts(pods=3)}
+    assert plan.missing_on_nodes == {"n1": amounts(cpu=3)}
 
 
 def test_a_gang_that_fits_beside_terminating_pods_starts() -> None:

@@ -292,7 +292,7 @@ def _smallest_start(gang: Gang) -> Counter[Shape]:
 def _fits(state: Snapshot, plan: Plan, wanted: Mapping[Shape, int]) -> bool:
     table = state.nodes
     free = table.allocatable - table.used
-    for name, kept in plan.reservations.items():
+    for name, kept in plan.held_on_nodes.items():
         free[table.facts.index[name]] -= [kept.amount(each) for each in table.dimensions]
     for shape, count in wanted.items():
         need = np.array([shape.requests.amount(name) for name in table.dimensions])

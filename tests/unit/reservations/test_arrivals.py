@@ -67,7 +67,7 @@ def test_nothing_is_reserved_if_not_all_of_the_gang_fits() -> None:
     assert len(world.table) == 0
     world.clock.advance(1.0)
     assert world.admit("p0", 5, offered=["n1"]) is None
-    world.publish(replace(OPEN, reservations={"n1": amounts(cpu=4)}))
+    world.publish(replace(OPEN, held_on_nodes={"n1": amounts(cpu=4)}))
     world.clock.advance(1.0)
     assert world.admit("p0", 5) is None
     world.publish(OPEN)

@@ -53,7 +53,7 @@ def mapped(reader: DashboardReader) -> DashboardReader:
             verdict("a/new", Reason.ADMITTED),
             total=TOTAL,
             placements={new.key: GangPlacement(gang=new.key, placements=placed)},
-            reservations={"n1": Resources({"cpu": 1000})},
+            held_on_nodes={"n1": Resources({"cpu": 1000})},
         ),
     )
     return reader
