@@ -195,7 +195,7 @@ def test_filters_are_in_the_address_and_the_keyboard_works(
     assert gang_names(page) == [f"{namespace}/night", f"{namespace}/train"]
     page.get_by_label("status").select_option("waiting")
     expect(page.locator(".gangs tbody tr")).to_have_count(1)
-    assert "stands=waiting" in page.url
+    assert "status=waiting" in page.url
     page.keyboard.press("Escape")
     page.keyboard.press("j")
     expect(page.locator("a.name", has_text="train")).to_be_focused()
