@@ -69,7 +69,7 @@ def embed(
 
 
 class ObjectStatus:
-    """Stores the status of PodGroups and Queues; the phase of a PodGroup reaches its watchers."""
+    """Stores the status of objects; the phase of a PodGroup reaches its watchers."""
 
     def __init__(self, api: ApiServer) -> None:
         self._api = api
@@ -77,22 +77,27 @@ class ObjectStatus:
 
     def read(self, subject: ObjectReference) -> Future[Mapping[str, Any] | None]:
         """Return the status as it is."""
-        return self._answer(subject)
+        return self._answer(self._written.get(subject.uid, {}))
 
     def write(
         self, subject: ObjectReference, status: Mapping[str, Any]
     ) -> Future[Mapping[str, Any] | None]:
         """Merge *status* into the status."""
-        self._written[subject.uid] = {**self._written.get(subject.uid, {}), **status}
-        group = self._api.groups.get(GangKey(f"{subject.namespace}/{subject.name}"))
-        phase = Phase(status.get("phase", Phase.PENDING.value))
-        if subject.kind == "PodGroup" and group and group.phase is not phase:
-            self._api.put(replace(group, phase=phase))
-        return self._answer(subject)
+        whole = {**self._written.get(subject.uid, {}), **status}
+        if subject.kind == "PodGroup":
+            key, phase = (
+                GangKey(f"{subject.namespace}/{subject.name}"),
+                Phase(whole.get("phase", "Pending")),
+            )
+            if not self._api.set_phase(key, subject.uid, phase):
+                self._written.pop(subject.uid, None)
+                return self._answer(None)
+        self._written[subject.uid] = whole
+        return self._answer(whole)
 
-    def _answer(self, subject: ObjectReference) -> Future[Mapping[str, Any] | None]:
+    def _answer(self, status: Mapping[str, Any] | None) -> Future[Mapping[str, Any] | None]:
         future: Future[Mapping[str, Any] | None] = Future()
-        future.set_result(self._written.get(subject.uid, {}))
+        future.set_result(status)
         return future
 
 

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol, TypeVar
 
-from extender.cache.changes import Change, Delete, SeenPod, Upsert
+from extender.cache.changes import Change, Delete, Kind, SeenPod, Upsert
 from extender.errors import ExtenderError
 from extender.sim.api_server import ApiServer
 from extender.sim.workloads import Job
@@ -82,6 +82,8 @@ class PlacementLog:
     def _handle(self, change: Change) -> None:
         with self._lock:
             if isinstance(change, Delete):
+                if change.kind is not Kind.POD:
+                    return
                 gang = self._placed.pop(change.key, "")
             elif isinstance(change, Upsert) and isinstance(change.item, SeenPod):
                 uid, gang = change.item.pod.uid, change.item.membership.key.partition("/")[2]

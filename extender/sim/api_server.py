@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from extender.cache.changes import Change, Delete, Kind, SeenPod, Upsert
-from extender.model.gang import GangKey, PodGroup
+from extender.model.gang import GangKey, Phase, PodGroup
 from extender.model.node import Node
 from extender.model.pod import Pod, PodUid, Status
 from extender.model.queue import Namespace, PriorityClass, Queue
@@ -148,6 +148,16 @@ class ApiServer:
                 return
             self.pods[uid] = SeenPod(pod, seen.membership)
             self._publish(Upsert(self.pods[uid]), status_only)
+
+    def set_phase(self, key: GangKey, uid: str, phase: Phase) -> bool:
+        """Write the phase of a PodGroup; return whether the one with this uid is still there."""
+        with self._lock:
+            group = self.groups.get(key)
+            if group is None or group.uid != uid:
+                return False
+            if group.phase is not phase:
+                self.put(replace(group, phase=phase))
+            return True
 
     def _publish(self, change: Change, status_only: bool = False) -> None:
         event = WatchEvent(change, self._time.monotonic(), status_only)

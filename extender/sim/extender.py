@@ -8,7 +8,6 @@ and calls take no time, but the interval between two cycles is that of productio
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from random import Random
 
 from extender.cache.changes import Change, Delete, Kind, kind_of
@@ -195,7 +194,7 @@ class DirectExtender:
         for key, verdict in plan.verdicts.items():
             group = self._api.groups.get(key)
             if group and verdict.phase is Phase.INQUEUE and group.phase is Phase.PENDING:
-                self._api.put(replace(group, phase=Phase.INQUEUE))
+                self._api.set_phase(key, group.uid, Phase.INQUEUE)
         self.on_cycle(snapshot, plan)
 
     def write(self, notice: EventRecord) -> None:

@@ -166,19 +166,23 @@ class Workloads:
                     dialect=VOLCANO,
                     priority_class=job.priority_class,
                     created=self._time.now(),
-                    uid=f"group-{job.key}",
+                    uid=f"group-{job.key}{self._repetition(job)}",
                     lasts_s=job.declared_s,
                 )
             )
         self.on_change(run)
         return run
 
+    def _repetition(self, job: Job) -> str:
+        """Return the end of uids: no object of a job has the uid of one of an earlier job."""
+        again = self._created[job.key]
+        return f"/{again}" if again > 1 else ""
+
     def _create_pod(self, run: JobRun) -> None:
         job, number = run.job, run.created_pods
         run.created_pods += 1
         name = f"{job.name}-{number}"
-        again = self._created[job.key]
-        uid = PodUid(f"{job.namespace}/{name}" + (f"/{again}" if again > 1 else ""))
+        uid = PodUid(f"{job.namespace}/{name}{self._repetition(job)}")
         pod = Pod(
             uid=uid,
             namespace=job.namespace,

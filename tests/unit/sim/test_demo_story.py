@@ -9,10 +9,14 @@ from itertools import count
 import pytest
 
 from extender.demo.acts import job
+from extender.demo.embedded import ObjectStatus
 from extender.demo.story import Act, ActOutcome, ActRunner, PlacementLog
+from extender.model.gang import GangKey, Phase
+from extender.model.pod import PodUid
 from extender.model.reason import Reason
 from extender.model.resources import NOTHING
 from extender.planner.plan import HeldCapacity, HoldReason
+from extender.ports import ObjectReference
 from extender.sim.api_server import ApiServer
 from extender.sim.clock import VirtualClock
 from extender.sim.workloads import Job, Workloads
@@ -99,6 +103,31 @@ def test_a_gang_that_lost_a_pod_is_noticed() -> None:
 
     assert demo.placements.fewest("red", 0.0, 2) == 1
     assert demo.placements.on_nodes("red") == 1
+
+
+def test_a_pod_group_is_no_pod_of_the_same_name() -> None:
+    demo = FakeDemo()
+    demo.api.put(builders.seen("red-0", "red", on="node-0", uid=PodUid("a/red-0")))
+    demo.api.put(builders.pod_group("red-0"))
+
+    demo.api.delete_group(GangKey("a/red-0"))
+
+    assert demo.placements.on_nodes("red") == 1
+
+
+def test_a_status_keeps_the_phase_and_is_written_only_to_the_same_pod_group() -> None:
+    api = ApiServer(VirtualClock())
+    status = ObjectStatus(api)
+    api.put(builders.pod_group("red", uid="one"))
+    subject = ObjectReference(kind="PodGroup", namespace="a", name="red", uid="one")
+
+    status.write(subject, {"phase": "Inqueue"})
+    assert status.write(subject, {"running": 1}).result() == {"phase": "Inqueue", "running": 1}
+    assert api.groups[GangKey("a/red")].phase is Phase.INQUEUE
+
+    api.put(builders.pod_group("red", uid="two"))
+    assert status.write(subject, {"phase": "Running"}).result() is None
+    assert api.groups[GangKey("a/red")].phase is Phase.PENDING
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from extender.web import documents
 from tests.unit.docs.tables.parts import table
 
 _FAILS = "2 bad input"
-_BAD_INPUT = "2 bad input, or nobody can be asked"
+_BAD_INPUT = "2 bad input, or no extender answers"
 #: Exit codes of each command besides 0.
 EXITS = {
     "serve": _FAILS,
