@@ -151,6 +151,7 @@ def of_load() -> list[Attack]:
             prepare=_impossible_first,
             module=_HERE,
             beside_pods=True,
+            slows_scheduler=True,
         ),
         WrittenObjects(
             "load: the same, of a lower priority",
@@ -159,6 +160,7 @@ def of_load() -> list[Attack]:
             prepare=_low_priority_first,
             module=_HERE,
             beside_pods=True,
+            slows_scheduler=True,
         ),
     ]
 

@@ -3,7 +3,8 @@
 `python -m tests.nightly.cluster siege` runs all and prints a table; the tests run a few attacks for
 some seconds. Under every attack all gangs must start, their 99th percentile must be within twice
 that of quiet minutes, the memory of the extender within the limit of the manifest, and no container
-may be restarted.
+may be restarted. Some attacks slow kube-scheduler itself, also without the extender: of these only
+memory and restarts are judged.
 
 The host of a shared machine takes processors now and then. Only gangs that arrived while it took
 little are timed (`steal_time`); with --patience a minute is extended until they are enough.
@@ -123,6 +124,7 @@ class Minute:
     #: The limits.
     slower: float = SLOWER
     at_most_s: float | None = None
+    slows_scheduler: bool = False
 
     @property
     def parts(self) -> tuple[float, ...]:
@@ -153,7 +155,7 @@ def broken(minute: Minute, quiet_p99_s: float, limit_mb: float) -> list[str]:
 def _failures(minute: Minute, limit_mb: float) -> list[str]:
     """Return the failures that count in every minute."""
     found = list(minute.restarts)
-    if minute.gangs.missing:
+    if minute.gangs.missing and not minute.slows_scheduler:
         found.append(f"{minute.gangs.missing} of {minute.gangs.created} gangs did not start")
     if minute.peak_mb > limit_mb:
         found.append(f"{minute.peak_mb:.0f} MB are over the limit of {limit_mb:.0f} MB")
@@ -165,6 +167,8 @@ def _failures(minute: Minute, limit_mb: float) -> list[str]:
 def late(minute: Minute, quiet_p99_s: float) -> list[str]:
     """Return by how much gangs started too late, if they did."""
     p99_s = minute.p99_s
+    if minute.slows_scheduler:
+        return []
     if minute.at_most_s is not None:
         at_most_s = minute.at_most_s
         return [f"p99 {p99_s:.2f} s is over {at_most_s:g} s"] if p99_s > at_most_s else []
@@ -213,10 +217,12 @@ def table(minutes: Sequence[Minute]) -> str:
     ]
     for each in minutes:
         times = f"{each.quantile(0.5):.2f} / {each.p99_s:.2f} s"
-        to_quiet = each.p99_s / quiet_p99_s(minutes, each)
+        to_quiet = f"{each.p99_s / quiet_p99_s(minutes, each):.2f}"
+        if each.slows_scheduler:
+            to_quiet += ", not judged"
         rows.append(
             f"| {each.attack} | {each.gangs.pods:,} of {each.gangs.created_pods:,} | {times}"
-            f" | {to_quiet:.2f} | {each.stolen:.0%}"
+            f" | {to_quiet} | {each.stolen:.0%}"
             f" | {' / '.join(f'{part:.0%}' for part in each.parts)}"
             f" | {each.peak_mb:.0f} MB | {len(each.restarts)}"
             f" | {'; '.join(filter(None, (each.observed, each.missing_refusal)))} |"
@@ -283,6 +289,7 @@ class Siege:
                 missing_refusal=attack.missing_refusal(stage),
                 slower=attack.slower,
                 at_most_s=attack.at_most_s,
+                slows_scheduler=attack.slows_scheduler,
             )
 
     def _arriving(self, attack: Attack, seconds: float) -> tuple[Started, Started | None]:

@@ -352,7 +352,13 @@ def of_tenants() -> list[Attack]:
         WrittenObjects("tenant: host ports", "ports", every_s=0.2, prepare=_ports_first),
         WrittenObjects("tenant: large affinities", "affinities", every_s=0.3),
         WrittenObjects("tenant: 60,000 labels", "labels", every_s=2.0),
-        WrittenObjects("tenant: 8,000 resource names", "names", every_s=0.3, prepare=_names_first),
+        WrittenObjects(
+            "tenant: 8,000 resource names",
+            "names",
+            every_s=0.3,
+            prepare=_names_first,
+            slows_scheduler=True,
+        ),
         WrittenObjects("tenant: deep groups", "deep", every_s=0.5),
         WrittenObjects("tenant: a class its pods lack", "lies", every_s=5.0),
         WrittenObjects("tenant: the same gang, honest", "waits", every_s=5.0),
@@ -361,7 +367,11 @@ def of_tenants() -> list[Attack]:
         Policy("policy: no numbers, no end", "policy", every_s=0.2),
         WrittenObjects("tenant: 4,000 budgets", "budgets", every_s=1.0, prepare=_budgets_first),
         WrittenObjects(
-            "tenant: 10,000 gangs of one", "one_pods", every_s=0.3, prepare=_one_pods_first
+            "tenant: 10,000 gangs of one",
+            "one_pods",
+            every_s=0.3,
+            prepare=_one_pods_first,
+            slows_scheduler=True,
         ),
     ]
 

@@ -279,6 +279,17 @@ def test_slow_bytes_have_a_single_attacker() -> None:
         assert (each.times == 1) == each.name.endswith("a byte now and then"), each.name
 
 
+def test_times_are_not_judged_where_kube_scheduler_alone_is_as_slow() -> None:
+    slow = replace(GOOD, gangs=Started([9.0] * 99, 100), slows_scheduler=True)
+
+    assert broken(slow, 0.1, LIMIT_MB) == []
+    assert broken(replace(slow, slows_scheduler=False), 0.1, LIMIT_MB) != []
+    assert broken(replace(slow, restarts=("one",), peak_mb=2000.0), 0.1, LIMIT_MB) == [
+        "one",
+        "2000 MB are over the limit of 1000 MB",
+    ]
+
+
 def test_missing_refusal_is_reported_after_enough_time() -> None:
     idle = replace(GOOD, observed="full 7", missing_refusal="no call was refused as slow")
 
