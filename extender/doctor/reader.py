@@ -12,8 +12,8 @@ import urllib3
 
 from extender.doctor.facts import Document, NotChecked, Readiness
 from extender.errors import InvalidInput, NoResponse
-from extender.kube.client import ApiClient, message
-from extender.kube.errors import missing_permission
+from extender.kube.client import ApiClient
+from extender.kube.errors import message, missing_permission
 from extender.web.documents import Finding
 
 _WAIT_S = 10.0

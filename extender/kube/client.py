@@ -12,25 +12,18 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from http.client import HTTPResponse
-from typing import Any, Protocol
+from typing import Any
 from urllib.parse import urlencode
 
 import msgspec
 import urllib3
 
 from extender.clock import RateLimit
-from extender.errors import (
-    ApiError,
-    ExtenderError,
-    Forbidden,
-    NamespaceTerminating,
-    NoResponse,
-    NotFound,
-    NotLeader,
-)
+from extender.errors import ApiError, ExtenderError, NoResponse
 from extender.kube.config import ApiServer, read
-from extender.kube.errors import MissingPermissions, missing_permission
+from extender.kube.errors import MissingPermissions, message, missing_permission, refusal
 from extender.kube.metrics import ApiMetrics, call_of
 from extender.leader.fencing import FencingToken
 from extender.logs import event
@@ -148,11 +141,12 @@ class ApiClient:
         server: ApiServer,
         *,
         reload: Callable[[], ApiServer] | None = None,
+        metrics: ApiMetrics | None = None,
         token_age_s: float = TOKEN_AGE_S,
     ) -> None:
         #: Filled by all requests, also by those of the pipeline.
         self.missing_permissions = MissingPermissions()
-        self.metrics = ApiMetrics()
+        self.metrics = metrics or ApiMetrics()
         self._reload = reload
         self._token_age_s = token_age_s
         self._lock = threading.Lock()
@@ -161,9 +155,12 @@ class ApiClient:
         self._use(server)
 
     @classmethod
-    def load(cls, kubeconfig: str | None = None, context: str = "") -> ApiClient:
+    def load(
+        cls, kubeconfig: str | None = None, context: str = "", metrics: ApiMetrics | None = None
+    ) -> ApiClient:
         """Read the configuration of *kubeconfig*, $KUBECONFIG, the pod or ~/.kube/config."""
-        return cls(read(kubeconfig, context), reload=lambda: read(kubeconfig, context))
+        reload = partial(read, kubeconfig, context)
+        return cls(reload(), reload=reload, metrics=metrics)
 
     def _use(self, server: ApiServer) -> None:
         # First, because it may fail, and then no attribute may change.
@@ -223,12 +220,12 @@ class ApiClient:
         *,
         content_type: str = "application/json",
         wait_s: float = _REQUEST_S,
-        fencing: Fencing | None = None,
+        fencing: FencingToken | None = None,
     ) -> bytes:
         """Send one request and return the body; a status other than 2xx raises an `ApiError`.
 
         The whole exchange takes at most *wait_s*. A 401 renews the credentials for later requests.
-        With *fencing*, the body is sent only in a term; without its body a request has no effect.
+        With *fencing*, the body is sent only in its term; without its body a request has no effect.
         """
         status, data = self.response(
             method, path, body, content_type=content_type, wait_s=wait_s, fencing=fencing
@@ -247,7 +244,7 @@ class ApiClient:
         *,
         content_type: str = "application/json",
         wait_s: float = _REQUEST_S,
-        fencing: Fencing | None = None,
+        fencing: FencingToken | None = None,
     ) -> tuple[int, bytes]:
         """Send one request and return status and body; `NoResponse` after *wait_s*."""
         timeout = urllib3.Timeout(total=wait_s, connect=_CONNECT_S, read=wait_s)
@@ -300,13 +297,15 @@ class ApiClient:
         query: Mapping[str, str] | None = None,
         content_type: str = "application/json",
         timeout: urllib3.Timeout,
-        fencing: Fencing | None = None,
+        fencing: FencingToken | None = None,
     ) -> urllib3.BaseHTTPResponse:
         headers = {"accept": "application/json", "user-agent": _AGENT}
         data = None if body is None else msgspec.json.encode(body)
         if data is not None:
             headers["content-type"] = content_type
             headers["content-length"] = str(len(data))
+            if fencing is not None:
+                fencing.check()
         authorization = self.authorization()
         if authorization:
             headers["authorization"] = authorization
@@ -343,55 +342,10 @@ class ApiClient:
         return response
 
 
-class SendsRequests(Protocol):
-    """The part of `ApiClient` that rare calls use."""
-
-    def request(
-        self,
-        method: str,
-        path: str,
-        body: object = None,
-        *,
-        content_type: str = ...,
-        wait_s: float = ...,
-    ) -> bytes:
-        """Send one request and return the body; a status other than 2xx raises an `ApiError`."""
-
-
-class FencedClient:
-    """A client for writes: it sends a body only in the term in which `request` was called."""
-
-    def __init__(self, client: ApiClient, fencing: Fencing) -> None:
-        self._client = client
-        self._fencing = fencing
-
-    def request(
-        self,
-        method: str,
-        path: str,
-        body: object = None,
-        *,
-        content_type: str = "application/json",
-        wait_s: float = _REQUEST_S,
-    ) -> bytes:
-        """Send one request; raises `NotLeader` when the write was not sent."""
-        fencing = FencingToken(self._fencing, self._fencing.current())
-        if body is not None:
-            _require_leadership(fencing)
-        return self._client.request(
-            method, path, body, content_type=content_type, wait_s=wait_s, fencing=fencing
-        )
-
-
-def _fenced(data: bytes, fencing: Fencing) -> Iterator[bytes]:
+def _fenced(data: bytes, fencing: FencingToken) -> Iterator[bytes]:
     """Yield the body; the check runs after the connection is open and the head is written."""
-    _require_leadership(fencing)
+    fencing.check()
     yield data
-
-
-def _require_leadership(fencing: Fencing) -> None:
-    if not fencing.current():
-        raise NotLeader("not sent, because this extender does not lead")
 
 
 class RateLimitedWorkers:
@@ -399,7 +353,7 @@ class RateLimitedWorkers:
 
     def __init__(
         self,
-        client: SendsRequests,
+        client: ApiClient,
         *,
         wait: Callable[[float], object] | None = None,
         fencing: Fencing | None = None,
@@ -411,51 +365,10 @@ class RateLimitedWorkers:
         self._wait = wait or self._stopping.wait
         self._workers = ThreadPoolExecutor(_WORKERS, thread_name_prefix=type(self).__name__)
 
-    def _require_term(self, term: int) -> None:
-        if not self._fencing.holds(term):
-            raise NotLeader("not sent, because the term of the order has ended")
-
     def stop(self) -> None:
         """Drop what has not been sent; does not wait for requests in flight."""
         self._stopping.set()
         self._workers.shutdown(wait=False, cancel_futures=True)
-
-
-def refusal(method: str, path: str, status: int, body: bytes) -> ApiError:
-    """Return the error for a status other than 2xx; names a missing permission with the remedy."""
-    reason = message(body)
-    if status == 403 and (permission := missing_permission(reason)):
-        return Forbidden(f"{method} {path}: {status}: {permission}", status=status)
-    kind = (
-        NotFound
-        if status == 404
-        else NamespaceTerminating
-        if is_terminating(status, body)
-        else ApiError
-    )
-    return kind(f"{method} {path}: {status}: {reason}", status=status)
-
-
-def is_terminating(status: int, body: bytes) -> bool:
-    """Return whether a request was refused because its namespace is being deleted."""
-    return status == 403 and b'"NamespaceTerminating"' in body
-
-
-def is_conflict(error: ApiError) -> bool:
-    """Return whether *error* means that the name now belongs to another object.
-
-    For a uid that does not match, custom resources answer 409; pods answer 422, immutable field.
-    """
-    return error.status == 409 or (error.status == 422 and "metadata.uid" in str(error))
-
-
-def message(body: bytes) -> str:
-    """Return the message of the API server in a response other than 2xx."""
-    try:
-        reason: Any = msgspec.json.decode(body)
-        return str(reason["message"])
-    except (msgspec.DecodeError, KeyError, TypeError):
-        return body[:200].decode(errors="replace").strip() or "no reason given"
 
 
 def _pool(server: ApiServer) -> urllib3.HTTPConnectionPool:

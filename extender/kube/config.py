@@ -12,9 +12,8 @@ import ssl
 import tempfile
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -22,46 +21,11 @@ import yaml
 
 from extender.errors import InvalidInput
 
-_PATCHED = "_create_temp_file_with_content"
-#: The patched function of the client is global, so all threads share it.
-_PATCH_LOCK = threading.RLock()
-
-
-@contextmanager
-def in_memory() -> Iterator[None]:
-    """Make the client keep private keys in memory within the block, and drop them after it."""
-    from kubernetes.config import kube_config
-
-    client: Any = kube_config
-    with _PATCH_LOCK, ExitStack() as files:
-
-        def keep(content: str | bytes, *_: object, **__: object) -> str:
-            return _keep(content.encode() if isinstance(content, str) else content, files)
-
-        original = getattr(client, _PATCHED)
-        setattr(client, _PATCHED, keep)
-        try:
-            yield
-        finally:
-            setattr(client, _PATCHED, original)
-
-
-def _keep(content: bytes, files: ExitStack) -> str:
-    if hasattr(os, "memfd_create"):
-        number = os.memfd_create("kubeconfig")
-        files.callback(os.close, number)
-        os.write(number, content)
-        path = f"/proc/self/fd/{number}"
-        if os.path.exists(path):
-            return path
-    # Without memfd, a temporary file that is deleted at the end of the block.
-    file = files.enter_context(tempfile.NamedTemporaryFile())  # noqa: SIM115 - entered here
-    file.write(content)
-    file.flush()
-    return file.name
-
-
 _HOME = "~/.kube/config"
+#: A file system in memory, where the platform has one.
+_MEMORY = "/dev/shm"  # noqa: S108 - the folder in it is ours alone
+#: The official client keeps a table of its temporary files that threads share.
+_LOADING = threading.Lock()
 #: A scheme, and characters that a header can transport unchanged.
 _SENDABLE = re.compile(r"[A-Za-z]+ [\x21-\x7e]+")
 
@@ -84,11 +48,6 @@ class ApiServer:
 
 def read(kubeconfig: str | None = None, context: str = "") -> ApiServer:
     """Find and read the configuration, or its *context*; raises `InvalidInput` with the reason."""
-    with in_memory():
-        return _read(kubeconfig, context)
-
-
-def _read(kubeconfig: str | None, context: str) -> ApiServer:
     from kubernetes.client import Configuration  # 36 MB and 0.4 s: only where we connect
 
     configuration = Configuration()
@@ -131,17 +90,28 @@ def _load_file(configuration: Any, path: str, context: str = "") -> None:
             f"kubeconfig {path} does not exist; name one with --kubeconfig or KUBECONFIG"
         )
     try:
-        load(
-            path,
-            context=context or None,
-            client_configuration=configuration,
-            persist_config=False,
-        )
+        with _LOADING:
+            load(
+                path,
+                context=context or None,
+                client_configuration=configuration,
+                persist_config=False,
+                temp_file_path=_key_folder().name,
+            )
     except (ConfigException, OSError, yaml.YAMLError) as error:
         raise InvalidInput(f"kubeconfig {path} cannot be read: {_one_line(error)}") from error
     except (AttributeError, KeyError, RecursionError, TypeError, ValueError) as error:
         # The client does not check the structure of the file; these errors mean "no kubeconfig".
         raise InvalidInput(f"kubeconfig {path} is not a kubeconfig: {_one_line(error)}") from error
+
+
+@cache
+def _key_folder() -> tempfile.TemporaryDirectory[str]:
+    """Create the folder in which the client keeps keys, because OpenSSL reads files alone.
+
+    It is deleted when the process ends: the client remembers its files and creates none twice.
+    """
+    return tempfile.TemporaryDirectory(dir=_MEMORY if os.access(_MEMORY, os.W_OK) else None)
 
 
 def _one_line(error: Exception) -> str:
@@ -156,14 +126,9 @@ def _current_user(path: str, context: str = "") -> Mapping[str, Any]:
     contexts, current = list_contexts(path)
     chosen = next((each for each in contexts if each["name"] == context), current)
     name = chosen["context"].get("user")
-    for part in map(os.path.expanduser, path.split(os.pathsep)):
-        if os.path.exists(part):
-            with open(part, encoding="utf-8") as file:
-                users = (yaml.safe_load(file) or {}).get("users") or []
-            for user in users:
-                if user.get("name") == name:
-                    return user.get("user") or {}
-    return {}
+    merge: Any = kube_config.KubeConfigMerger
+    users = (each.value for each in merge(path).config.value["users"])
+    return next((each.get("user") or {} for each in users if each["name"] == name), {})
 
 
 def _api_server(configuration: Any, source: str, token: Callable[[], str | None]) -> ApiServer:
@@ -203,7 +168,7 @@ def _token(configuration: Any) -> str | None:
 
     if configuration.refresh_api_key_hook is not None:
         try:
-            with in_memory():
+            with _LOADING:
                 configuration.refresh_api_key_hook(configuration)
         except (ConfigException, OSError, UnicodeDecodeError) as error:
             raise InvalidInput(f"the token cannot be read again: {error}") from error
@@ -230,8 +195,7 @@ def _reread_token(path: str, context: str = "") -> str | None:
     from kubernetes.client import Configuration
 
     configuration = Configuration()
-    with in_memory():
-        _load_file(configuration, path, context)
+    _load_file(configuration, path, context)
     return _token(configuration)
 
 

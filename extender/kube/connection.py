@@ -51,10 +51,6 @@ class Reply(NamedTuple):
         """Return the beginning of the body, for a log."""
         return self.body[:300].decode(errors="replace")
 
-    def facts(self) -> dict[str, object]:
-        """Return the log fields of a refusal."""
-        return {"status": self.status, "answer": self.answer}
-
 
 NOT_SENT = Reply(0, sent=False)
 NO_RESPONSE = Reply(0)
@@ -250,17 +246,12 @@ class Connection(asyncio.Protocol):
         """Parse responses; the parser calls `on_body` and `on_message_complete`."""
         self._received += len(data)
         if self._received > self._max_received:
-            self._abort()
+            self.abort()
             return
         try:
             self._parser.feed_data(data)
         except httptools.HttpParserError:
-            self._abort()
-
-    def _abort(self) -> None:
-        """Abort the connection; later requests wait for the next one."""
-        if self._transport is not None:
-            self._transport.abort()
+            self.abort()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Complete the unanswered requests with `NO_RESPONSE`."""
@@ -306,12 +297,12 @@ class Connection(asyncio.Protocol):
         if not self._unanswered:
             # Go's server sends "408 Request Timeout" before it closes an idle connection. Without
             # the abort, such a response could be read as the response to the next request.
-            self._abort()
+            self.abort()
             return
         request = self._unanswered.popleft()
         took_s = self.progress_at - self._written_at.popleft()
         if not parser.should_keep_alive():
-            self._abort()
+            self.abort()
         self._request_done(request.data, status, took_s)
         if status == 403:
             self._forbidden(body)

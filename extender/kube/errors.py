@@ -1,4 +1,4 @@
-"""Missing permissions: reads them from refusals of the API server and reports each with a remedy.
+"""Refusals of the API server: the error of each, and the permissions that they name as missing.
 
 The API server answers 403 for other reasons too (a quota, a terminating namespace, a webhook). Only
 its own authorizer names user, verb and resource, and always in the same words.
@@ -11,8 +11,11 @@ import re
 import threading
 import time
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+import msgspec
+
+from extender.errors import ApiError, Forbidden, NamespaceTerminating, NotFound
 from extender.logs import event
 from extender.ports import Refused
 
@@ -86,3 +89,40 @@ class MissingPermissions:
     def _recent(self) -> dict[Permission, float]:
         oldest = self._monotonic() - REMEMBERED_S
         return {permission: at for permission, at in self._refused_at.items() if at >= oldest}
+
+
+def refusal(method: str, path: str, status: int, body: bytes) -> ApiError:
+    """Return the error for a status other than 2xx; names a missing permission with the remedy."""
+    reason = message(body)
+    if status == 403 and (permission := missing_permission(reason)):
+        return Forbidden(f"{method} {path}: {status}: {permission}", status=status)
+    kind = (
+        NotFound
+        if status == 404
+        else NamespaceTerminating
+        if is_terminating(status, body)
+        else ApiError
+    )
+    return kind(f"{method} {path}: {status}: {reason}", status=status)
+
+
+def is_terminating(status: int, body: bytes) -> bool:
+    """Return whether a request was refused because its namespace is being deleted."""
+    return status == 403 and b'"NamespaceTerminating"' in body
+
+
+def is_conflict(error: ApiError) -> bool:
+    """Return whether *error* means that the name now belongs to another object.
+
+    For a uid that does not match, custom resources answer 409; pods answer 422, immutable field.
+    """
+    return error.status == 409 or (error.status == 422 and "metadata.uid" in str(error))
+
+
+def message(body: bytes) -> str:
+    """Return the message of the API server in a response other than 2xx."""
+    try:
+        reason: Any = msgspec.json.decode(body)
+        return str(reason["message"])
+    except (msgspec.DecodeError, KeyError, TypeError):
+        return body[:200].decode(errors="replace").strip() or "no reason given"

@@ -6,12 +6,13 @@ import asyncio
 import logging
 
 from extender.cache.cluster import Cluster
-from extender.kube.client import ApiClient, FencedClient
+from extender.kube.client import ApiClient
 from extender.kube.decode.pods import to_pod
+from extender.kube.decode.raw import RawPod
 from extender.kube.metrics import PrometheusApiMetrics
 from extender.kube.pipeline import Pipeline
 from extender.kube.read import GroupReads, TokenReviewer
-from extender.kube.reflector import Watch
+from extender.kube.watch import Watch
 from extender.kube.write.bind import ApiBinder
 from extender.kube.write.evict import ApiEvictor, ApiPartialBindRollback
 from extender.kube.write.leader import ApiLeaderLabels, ApiLeases
@@ -19,7 +20,6 @@ from extender.kube.write.status import ApiEventWriter, ApiStatusWriter
 from extender.kube.write.wake import ApiWaker
 from extender.logs import event
 from extender.metrics import Metrics
-from extender.model.pod import Pod
 from extender.ports import Clock, ClusterPorts, Fencing
 from extender.settings import Settings, label_pairs
 
@@ -39,8 +39,7 @@ def live_cluster(
     Reads are always allowed. Writes need *fencing*, except those of the lease behind it.
     """
     schedulers, exempt = frozenset(settings.scheduler_name), frozenset(settings.exempt_namespace)
-    client = ApiClient.load(settings.kubeconfig or None)
-    client.metrics = PrometheusApiMetrics(metrics)
+    client = ApiClient.load(settings.kubeconfig or None, metrics=PrometheusApiMetrics(metrics))
     for each in client.warnings:
         event(log, logging.WARNING, "credentials unprotected", why=each)
     pipeline = Pipeline(client, loop)
@@ -54,10 +53,13 @@ def live_cluster(
         node_labels=label_pairs(settings.node_selector),
         exempt=exempt,
     )
-    fenced = FencedClient(client, fencing)
-    evictor = ApiEvictor(fenced, fencing=fencing)
-    status = ApiStatusWriter(fenced, fencing=fencing)
-    events = ApiEventWriter(fenced, metrics, fencing=fencing)
+    evictor = ApiEvictor(client, fencing=fencing)
+    status = ApiStatusWriter(client, fencing=fencing)
+    events = ApiEventWriter(client, metrics, fencing=fencing)
+
+    def is_exempt(raw: RawPod) -> bool:
+        pod, _ = to_pod(raw, schedulers=schedulers, exempt=exempt)
+        return pod.ours and pod.is_exempt
 
     def start() -> None:
         watch.start()
@@ -73,7 +75,7 @@ def live_cluster(
             now=clock.monotonic,
             started_in=cluster.reserved_in_queue,
             fencing=fencing,
-            is_exempt=lambda raw: _is_exempt(to_pod(raw, schedulers=schedulers, exempt=exempt)[0]),
+            is_exempt=is_exempt,
             knows_node=lambda name: cluster.node(name) is not None,
         ),
         groups=GroupReads(pipeline),
@@ -93,7 +95,3 @@ def live_cluster(
         stop=stop,
         aclose=lambda: asyncio.gather(pipeline.aclose(), wake_pipeline.aclose()),
     )
-
-
-def _is_exempt(pod: Pod) -> bool:
-    return pod.ours and pod.is_exempt

@@ -15,12 +15,13 @@ from extender.metrics import Metrics, init_labels
 log = logging.getLogger(__name__)
 #: The probe of the API server; every account may call it.
 PROBE = ("get", "readyz")
+_WATCHED = (
+    *("nodes", "pods", "namespaces"),
+    *("priorityclasses", "poddisruptionbudgets", "resourcequotas"),
+)
 #: All calls that we make; the series of each exist from the start, with 0.
 CALLS = (
-    *((verb, each) for each in ("nodes", "pods", "namespaces") for verb in ("list", "watch")),
-    *((verb, "priorityclasses") for verb in ("list", "watch")),
-    *((verb, "poddisruptionbudgets") for verb in ("list", "watch")),
-    *((verb, "resourcequotas") for verb in ("list", "watch")),
+    *((verb, each) for each in _WATCHED for verb in ("list", "watch")),
     *((verb, each) for each in ("podgroups", "queues") for verb in ("list", "watch", "get")),
     ("get", "pods"),
     ("create", "pods/binding"),

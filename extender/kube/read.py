@@ -10,10 +10,11 @@ from typing import Any, TypeVar
 import msgspec
 
 from extender.errors import ApiError, Forbidden, NoResponse
-from extender.kube.client import SendsRequests, refusal
+from extender.kube.client import ApiClient
 from extender.kube.connection import Reply
 from extender.kube.decode import resources
 from extender.kube.decode.decoder import ObjectDecoder
+from extender.kube.errors import refusal
 from extender.kube.pipeline import Pipeline, object_path
 from extender.model.gang import VERSIONS, PodGroup
 from extender.ports import Reviewed
@@ -106,7 +107,7 @@ _Review = TypeVar("_Review", _TokenReview, _AccessReview)
 class TokenReviewer:
     """The `Reviewer` of a real cluster; with *audiences*, a token must be issued for one."""
 
-    def __init__(self, client: SendsRequests, audiences: Sequence[str] = ()) -> None:
+    def __init__(self, client: ApiClient, audiences: Sequence[str] = ()) -> None:
         self._client = client
         self._audiences = [*audiences]
 

@@ -1,6 +1,6 @@
-"""Reflectors: keep the cache equal to the API server, with one thread per resource.
+"""A reflector keeps the cache equal to one resource of the API server, in a thread of its own.
 
-Each is a small loop with sockets around its `ListWatch`.
+It is a small loop with sockets around its `ListWatch`.
 """
 
 from __future__ import annotations
@@ -21,9 +21,8 @@ from extender.cache.cluster import Cluster
 from extender.durations import Backoff, spread
 from extender.errors import ApiError, NoResponse, NotFound
 from extender.kube.client import ApiClient, set_read_timeout
-from extender.kube.decode.resources import Resource, resources
+from extender.kube.decode.resources import Resource
 from extender.kube.list_watch import ListWatch, Mode, ReceivedItem, Request, Signal, Step, lines
-from extender.kube.watch import INTERVAL_S, HealthProbe
 from extender.logs import RateLimitedLog, event
 from extender.ports import Clock
 
@@ -61,54 +60,6 @@ class WatchLimits:
 
 
 LIMITS = WatchLimits()
-
-
-class Watch:
-    """Keeps *cluster* equal to the state in the API server.
-
-    Ours are pods of *schedulers* and nodes with one of *node_labels*, or all nodes without any. In
-    *exempt* namespaces no pod belongs to a gang.
-    """
-
-    def __init__(
-        self,
-        client: ApiClient,
-        cluster: Cluster,
-        clock: Clock,
-        schedulers: frozenset[str],
-        node_labels: frozenset[tuple[str, str]] = frozenset(),
-        exempt: frozenset[str] = frozenset(),
-        *,
-        streaming: bool = True,
-        limits: WatchLimits = LIMITS,
-        probe_s: float = INTERVAL_S,
-    ) -> None:
-        self._cluster = cluster
-        self._probe = HealthProbe(client, cluster.freshness, clock, self.reopen, interval_s=probe_s)
-        self._reflectors = [
-            Reflector(resource, client, cluster, clock, streaming, limits)
-            for resource in resources(schedulers, node_labels, exempt)
-        ]
-
-    def start(self) -> None:
-        """Start the threads; `cluster.readiness()` shows when all lists are complete."""
-        self._cluster.require_namespaces()
-        for reflector in self._reflectors:
-            reflector.start()
-        self._probe.start()
-
-    def reopen(self) -> None:
-        """Restart each watch that has received nothing since the API server was silent."""
-        for reflector in self._reflectors:
-            reflector.reopen()
-
-    def stop(self) -> None:
-        """Close the connections and wait for all threads to end."""
-        self._probe.stop()
-        for reflector in self._reflectors:
-            reflector.stop()
-        for reflector in self._reflectors:
-            reflector.join(timeout_s=5)
 
 
 class Reflector:
@@ -203,7 +154,7 @@ class Reflector:
                 self._recover(error)
 
     def _list_or_watch(self) -> None:
-        request = self._next_request()
+        request = self._list_watch.next_request(int(spread(WATCH_S, self._random())))
         if request.mode is not Mode.WATCH:
             self._note_age()
         if request.mode is Mode.PAGE:
@@ -215,9 +166,6 @@ class Reflector:
                 self._replace(self._until_listed(received))
                 set_read_timeout(response, self._limits.silence_s)
             self._watch(received)
-
-    def _next_request(self) -> Request:
-        return self._list_watch.next_request(int(spread(WATCH_S, self._random())))
 
     def _open(self, request: Request) -> urllib3.BaseHTTPResponse:
         path, mode = self._resource.path, request.mode

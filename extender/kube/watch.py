@@ -1,4 +1,4 @@
-"""Probes the API server every few seconds, because watches do not show in time that it is silent.
+"""Starts the reflectors, and probes the API server: watches do not show in time that it is silent.
 
 A watch without changes sends a bookmark once a minute. A stalled API server, or a network that
 drops all packets, looks the same; meanwhile we would answer from an old cache. So one request goes
@@ -11,9 +11,12 @@ import logging
 import threading
 from collections.abc import Callable
 
+from extender.cache.cluster import Cluster
 from extender.cache.freshness import Freshness
 from extender.errors import ApiError
 from extender.kube.client import ApiClient
+from extender.kube.decode.resources import resources
+from extender.kube.reflector import LIMITS, Reflector, WatchLimits
 from extender.logs import event
 from extender.ports import Clock
 
@@ -66,7 +69,7 @@ class HealthProbe:
         delay_s = 0.0
         while not self._stopping.wait(delay_s):
             try:
-                self._request()
+                self._client.response("GET", PATH, wait_s=self._timeout_s)
                 self._answered()
                 delay_s = self._interval_s
             except ApiError as error:
@@ -77,9 +80,6 @@ class HealthProbe:
                 log.exception("probe failed")
                 self._failed(f"{type(error).__name__}: {error}")
                 delay_s = self._interval_s
-
-    def _request(self) -> None:
-        self._client.response("GET", PATH, wait_s=self._timeout_s)
 
     def _answered(self) -> None:
         silent_s = self._freshness.probe_answered(self._clock.monotonic())
@@ -94,3 +94,51 @@ class HealthProbe:
             return
         self._is_logged = True
         event(log, logging.ERROR, "API server does not answer; nothing is decided", why=why)
+
+
+class Watch:
+    """Keeps *cluster* equal to the state in the API server.
+
+    Ours are pods of *schedulers* and nodes with one of *node_labels*, or all nodes without any. In
+    *exempt* namespaces no pod belongs to a gang.
+    """
+
+    def __init__(
+        self,
+        client: ApiClient,
+        cluster: Cluster,
+        clock: Clock,
+        schedulers: frozenset[str],
+        node_labels: frozenset[tuple[str, str]] = frozenset(),
+        exempt: frozenset[str] = frozenset(),
+        *,
+        streaming: bool = True,
+        limits: WatchLimits = LIMITS,
+        probe_s: float = INTERVAL_S,
+    ) -> None:
+        self._cluster = cluster
+        self._probe = HealthProbe(client, cluster.freshness, clock, self.reopen, interval_s=probe_s)
+        self._reflectors = [
+            Reflector(resource, client, cluster, clock, streaming, limits)
+            for resource in resources(schedulers, node_labels, exempt)
+        ]
+
+    def start(self) -> None:
+        """Start the threads; `cluster.readiness()` shows when all lists are complete."""
+        self._cluster.require_namespaces()
+        for reflector in self._reflectors:
+            reflector.start()
+        self._probe.start()
+
+    def reopen(self) -> None:
+        """Restart each watch that has received nothing since the API server was silent."""
+        for reflector in self._reflectors:
+            reflector.reopen()
+
+    def stop(self) -> None:
+        """Close the connections and wait for all threads to end."""
+        self._probe.stop()
+        for reflector in self._reflectors:
+            reflector.stop()
+        for reflector in self._reflectors:
+            reflector.join(timeout_s=5)

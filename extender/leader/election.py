@@ -9,7 +9,6 @@ import logging
 import os
 import threading
 from collections.abc import Callable
-from typing import Protocol
 from uuid import uuid4
 
 from extender.errors import InvalidConfiguration
@@ -27,21 +26,15 @@ RETRY_S = 1.0
 _JOIN_S = 5.0
 
 
-class ElectionLease(Protocol):
-    """Our own lease, or one that we only read."""
-
-    def step(self) -> float:
-        """Run one step and return the seconds until the next."""
-
-    def release(self) -> None:
-        """Release the lease if we hold it."""
-
-
 class LeaseThread:
     """Runs the steps of a lease in a thread until `release`."""
 
     def __init__(
-        self, lease: ElectionLease, tracker: LeaseTracker, *, retry_s: float = RETRY_S
+        self,
+        lease: OwnLease | FollowedLease,
+        tracker: LeaseTracker,
+        *,
+        retry_s: float = RETRY_S,
     ) -> None:
         self._lease = lease
         self._tracker = tracker

@@ -7,7 +7,9 @@ So a process that was frozen finds its term expired before it sends anything.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
+from extender.errors import NotLeader
 from extender.ports import Fencing
 
 _OVER = float("-inf")
@@ -48,17 +50,14 @@ class Term:
         self._until = _OVER
 
 
+@dataclass(frozen=True, slots=True)
 class FencingToken:
-    """The `Fencing` of work that belongs to one term: the next term does not allow it."""
+    """The term in which a write was ordered; in a later term it must not be sent."""
 
-    def __init__(self, fencing: Fencing, number: int) -> None:
-        self._fencing = fencing
-        self._number = number
+    fencing: Fencing
+    term: int
 
-    def current(self) -> int:
-        """Return the number of that term while it is ours; then 0, also in a later term."""
-        return self._number if self._fencing.holds(self._number) else 0
-
-    def holds(self, number: int) -> bool:
-        """Return whether *number* is that term, and still ours."""
-        return number == self._number and self._fencing.holds(number)
+    def check(self) -> None:
+        """Raise `NotLeader` unless that term is still ours."""
+        if not self.fencing.holds(self.term):
+            raise NotLeader("not sent, because the term of the order has ended")

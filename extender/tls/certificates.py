@@ -20,7 +20,6 @@ from cryptography.x509.oid import ExtendedKeyUsageOID
 
 from extender.clock import timestamp
 from extender.errors import InvalidConfiguration
-from extender.settings import Settings
 
 _BEGIN = b"-----BEGIN "
 
@@ -57,27 +56,6 @@ class Checked:
     not_after: float
     client_ca: bytes = b""
     client_ca_not_after: float = 0.0
-
-
-def hook_files(settings: Settings) -> Files | None:
-    """Return the files of the hook port; None if it uses plain HTTP on loopback."""
-    if not settings.tls_cert_file:
-        return None
-    return Files(
-        NamedFile("--tls-cert-file", settings.tls_cert_file),
-        NamedFile("--tls-private-key-file", settings.tls_private_key_file),
-        NamedFile("--client-ca-file", settings.client_ca_file),
-    )
-
-
-def operations_files(settings: Settings) -> Files | None:
-    """Return the files of the operations port; None if it uses plain HTTP."""
-    if not settings.ops_tls_cert_file:
-        return None
-    return Files(
-        NamedFile("--ops-tls-cert-file", settings.ops_tls_cert_file),
-        NamedFile("--ops-tls-private-key-file", settings.ops_tls_private_key_file),
-    )
 
 
 def check_files(files: Files, now: float | None = None) -> Checked:

@@ -13,23 +13,16 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeAlias
 
+from prometheus_client import Counter
+
 from extender.clock import timestamp
 from extender.errors import InvalidConfiguration
-from extender.logs import event
+from extender.logs import RateLimitedLog, event
 from extender.metrics import Metrics, init_labels
 from extender.settings import Settings
-from extender.tls.certificates import (
-    Checked,
-    Files,
-    NamedFile,
-    check_files,
-    hook_files,
-    operations_files,
-)
+from extender.tls.certificates import Checked, Files, NamedFile, check_files
 
 log = logging.getLogger(__name__)
-#: A refused caller retries at once, and again for each of its pods.
-_REPEAT_S = 60.0
 _BY_VERIFY_CODE = {9: "not_yet_valid", 10: "expired"}
 _BY_VERIFY_CODE |= dict.fromkeys((2, 18, 19, 20, 21), "unknown_ca")
 _BY_REASON = {
@@ -59,14 +52,11 @@ class ClientNames:
         self, names: Iterable[str], monotonic: Callable[[], float] = time.monotonic
     ) -> None:
         self._allowed = frozenset(names)
-        self._monotonic = monotonic
-        self._logged_at: dict[str, float] = {}
-        self._unlogged: dict[str, int] = {}
-        self._listeners: list[Callable[[str], None]] = []
-
-    def on_refused(self, listener: Callable[[str], None]) -> None:
-        """Call *listener* with the reason of every refusal."""
-        self._listeners.append(listener)
+        self._limited_logs = {
+            reason: RateLimitedLog(log, monotonic=monotonic) for reason in REASONS
+        }
+        #: Counts refusals by reason, once there are metrics.
+        self.counter: Counter | None = None
 
     def check(self, certificate: Mapping[str, Any] | None) -> None:
         """Raise `NameNotAllowed` unless the verified *certificate* has an allowed name."""
@@ -78,21 +68,11 @@ class ClientNames:
     def refused(self, error: ssl.SSLError) -> None:
         """Count a failed handshake; log it unless its reason was logged lately."""
         reason = reason_of(error)
-        for listener in self._listeners:
-            listener(reason)
-        now = self._monotonic()
-        if now - self._logged_at.get(reason, -_REPEAT_S) < _REPEAT_S:
-            self._unlogged[reason] = self._unlogged.get(reason, 0) + 1
-            return
-        self._logged_at[reason] = now
-        unlogged = self._unlogged.pop(reason, 0)
-        event(
-            log,
-            logging.WARNING,
-            "a TLS handshake failed",
-            reason=reason,
-            why=error.strerror or str(error),
-            not_logged_before=unlogged,
+        if self.counter is not None:
+            self.counter.labels(reason).inc()
+        why = error.strerror or str(error)
+        self._limited_logs[reason].event(
+            logging.WARNING, "a TLS handshake failed", reason=reason, why=why
         )
 
 
@@ -159,13 +139,6 @@ class ReloadingContext(ssl.SSLContext):
         return self.current().wrap_bio(*arguments, **options)
 
 
-def reloading_context(current: Callable[[], ssl.SSLContext]) -> ReloadingContext:
-    """Return a context for an event loop's server; *current* returns the one in force."""
-    context = ReloadingContext(ssl.PROTOCOL_TLS_SERVER)
-    context.current = current
-    return context
-
-
 def build(files: Files, checked: Checked, client_names: ClientNames | None) -> ssl.SSLContext:
     """Return a context from checked files; an error of OpenSSL is a configuration error."""
     context = CheckedContext(ssl.PROTOCOL_TLS_SERVER)
@@ -204,14 +177,25 @@ Stamp: TypeAlias = tuple[str, int, int, int] | None
 
 def hook_certificates(settings: Settings) -> PortCertificates | None:
     """Load the certificates of the hook port; None if it uses plain HTTP."""
-    found = hook_files(settings)
-    return PortCertificates("hooks", found, ClientNames(settings.client_name)) if found else None
+    if not settings.tls_cert_file:
+        return None
+    files = Files(
+        NamedFile("--tls-cert-file", settings.tls_cert_file),
+        NamedFile("--tls-private-key-file", settings.tls_private_key_file),
+        NamedFile("--client-ca-file", settings.client_ca_file),
+    )
+    return PortCertificates("hooks", files, ClientNames(settings.client_name))
 
 
 def operations_certificates(settings: Settings) -> PortCertificates | None:
     """Load the certificates of the operations port; None if it uses plain HTTP."""
-    found = operations_files(settings)
-    return PortCertificates("operations", found) if found else None
+    if not settings.ops_tls_cert_file:
+        return None
+    files = Files(
+        NamedFile("--ops-tls-cert-file", settings.ops_tls_cert_file),
+        NamedFile("--ops-tls-private-key-file", settings.ops_tls_private_key_file),
+    )
+    return PortCertificates("operations", files)
 
 
 class PortCertificates:
@@ -262,7 +246,7 @@ class PortCertificates:
             expiry.set_function(lambda file=file: self.expiries()[file])  # type: ignore[misc]
         if self.client_names is not None:
             init_labels(metrics.tls_refused, *((reason,) for reason in REASONS))
-            self.client_names.on_refused(lambda reason: metrics.tls_refused.labels(reason).inc())
+            self.client_names.counter = metrics.tls_refused
 
     def in_force(self) -> ssl.SSLContext:
         """Return the context for new connections."""
@@ -270,7 +254,9 @@ class PortCertificates:
 
     def context(self) -> ReloadingContext:
         """Return a context for a server that always delegates to the one in force."""
-        return reloading_context(self.in_force)
+        context = ReloadingContext(ssl.PROTOCOL_TLS_SERVER)
+        context.current = self.in_force
+        return context
 
     def reload(self) -> bool:
         """Load changed files if they are valid; return whether to wait until they stop changing."""

@@ -27,7 +27,7 @@ from extender.clock import SystemClock
 from extender.kube.client import ApiClient
 from extender.kube.config import ApiServer
 from extender.kube.decode.pods import pod as decode_pod, to_pod
-from extender.kube.reflector import Watch
+from extender.kube.watch import Watch
 from extender.model.pod import PodUid
 
 from .canned_api import Size, pod

@@ -22,7 +22,8 @@ from extender.kube.client import ApiClient
 from extender.kube.config import ApiServer
 from extender.kube.decode.resources import resources
 from extender.kube.list_watch import Signal
-from extender.kube.reflector import LIMITS, Watch, WatchLimits
+from extender.kube.reflector import LIMITS, WatchLimits
+from extender.kube.watch import Watch
 from extender.model.gang import GangKey
 from tests import objects
 from tests.unit.cache.test_convergence import as_figures

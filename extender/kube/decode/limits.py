@@ -16,7 +16,6 @@ from typing import TypeVar
 
 import msgspec
 import numpy as np
-import numpy.typing as npt
 
 from extender.kube.decode.raw import (
     Labels,
@@ -287,13 +286,7 @@ def _crossings(data: bytes, deepest: int, block_size: int) -> Iterator[int]:
         quoted = np.logical_xor.accumulate(block == _QUOTE) ^ is_quoted
         steps = np.where(quoted, 0, _STEPS[block])
         depths = np.cumsum(steps, dtype=np.int64) + depth
-        yield from (np.flatnonzero(_is_crossing(steps, depths, deepest)) + begin).tolist()
+        down = (steps == 1) & (depths == deepest + 1)
+        up = (steps == -1) & (depths == deepest)
+        yield from (np.flatnonzero(down | up) + begin).tolist()
         depth, is_quoted = int(depths[-1]), bool(quoted[-1])
-
-
-def _is_crossing(
-    steps: npt.NDArray[np.int8], depths: npt.NDArray[np.int64], deepest: int
-) -> npt.NDArray[np.bool_]:
-    down: npt.NDArray[np.bool_] = (steps == 1) & (depths == deepest + 1)
-    up: npt.NDArray[np.bool_] = (steps == -1) & (depths == deepest)
-    return np.logical_or(down, up)

@@ -86,13 +86,13 @@ def _by_queue(text: str) -> Mapping[str, Resources]:
     return found
 
 
-def _mapping(thing: Any, what: str, of: str) -> dict[str, Any]:
-    """Return *thing* as a mapping; None is an empty one."""
-    if thing is None:
+def _mapping(value: Any, what: str, of: str) -> dict[str, Any]:
+    """Return *value* as a mapping; None is an empty one."""
+    if value is None:
         return {}
-    if not isinstance(thing, dict) or not all(isinstance(name, str) for name in thing):
+    if not isinstance(value, dict) or not all(isinstance(name, str) for name in value):
         raise InvalidInput(f"{what} is not a mapping of {of}")
-    return thing
+    return value
 
 
 def _amounts(written: Mapping[str, Any]) -> Resources:

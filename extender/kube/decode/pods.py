@@ -66,19 +66,8 @@ from extender.model.pod import (
 NO_GANG = (
     "its namespace is exempt: its pods do not wait and are scheduled one by one, not as a gang"
 )
-_GROUP_KEYS = (
-    GANG,
-    GROUP_NAME,
-    VOLCANO_GROUP_NAME,
-    COSCHEDULING_GROUP,
-    SIGS_GROUP,
-)
-_SIZE_KEYS = (
-    MIN_MEMBER,
-    VOLCANO_GROUP_MIN_MEMBER,
-    GROUP_MIN_MEMBER,
-    SIGS_MIN_AVAILABLE,
-)
+_GROUP_KEYS = (GANG, GROUP_NAME, VOLCANO_GROUP_NAME, COSCHEDULING_GROUP, SIGS_GROUP)
+_SIZE_KEYS = (MIN_MEMBER, VOLCANO_GROUP_MIN_MEMBER, GROUP_MIN_MEMBER, SIGS_MIN_AVAILABLE)
 #: The part of an invalid size that a message quotes.
 _LONGEST_SIZE = 40
 _NO_ANNOTATIONS = RawPodAnnotations()

@@ -100,7 +100,9 @@ class RawNamespaceAnnotations(_Annotations, frozen=True, gc=False):
     guarantee: Annotation = msgspec.field(name=names.GUARANTEE, default=UNSET)
 
 
-class _AnyMeta(msgspec.Struct, rename="camel", gc=False):
+class RawMeta(msgspec.Struct, rename="camel", gc=False):
+    """metadata of an object, without annotations and labels."""
+
     name: str = ""
     namespace: str = ""
     uid: str = ""
@@ -113,35 +115,31 @@ class _AnyMeta(msgspec.Struct, rename="camel", gc=False):
         return _seconds(self.creation_timestamp)
 
 
-class RawMeta(_AnyMeta, rename="camel", gc=False):
-    """metadata of objects whose annotations and labels are not read."""
-
-
-class RawGroupMeta(_AnyMeta, rename="camel", gc=False):
+class RawGroupMeta(RawMeta, rename="camel", gc=False):
     """metadata of a PodGroup."""
 
     annotations: RawGroupAnnotations | None = None
 
 
-class RawQueueMeta(_AnyMeta, rename="camel", gc=False):
+class RawQueueMeta(RawMeta, rename="camel", gc=False):
     """metadata of a Queue."""
 
     annotations: RawQueueAnnotations | None = None
 
 
-class RawNamespaceMeta(_AnyMeta, rename="camel", gc=False):
+class RawNamespaceMeta(RawMeta, rename="camel", gc=False):
     """metadata of a Namespace."""
 
     annotations: RawNamespaceAnnotations | None = None
 
 
-class RawNodeMeta(_AnyMeta, rename="camel", gc=False):
+class RawNodeMeta(RawMeta, rename="camel", gc=False):
     """metadata of a node."""
 
     labels: Labels | None = None
 
 
-class RawPodMeta(_AnyMeta, rename="camel", gc=False):
+class RawPodMeta(RawMeta, rename="camel", gc=False):
     """metadata of a pod."""
 
     deletion_timestamp: datetime | None = None

@@ -19,7 +19,6 @@ from extender.kube.decode.raw import (
     RawNodeTerm,
     RawPod,
     RawPodStatus,
-    RawPort,
     RawRequirement,
     RawResources,
     RawToleration,
@@ -320,14 +319,11 @@ def _toleration(raw: RawToleration) -> Toleration:
 
 
 def _host_ports(pod: RawPod) -> tuple[HostPort, ...]:
-    containers = chain(
-        pod.spec.containers or (),
-        (each for each in pod.spec.init_containers or () if each.restart_policy == "Always"),
-    )
-    ports: Sequence[RawPort] = [port for each in containers for port in each.ports or ()]
+    sidecars = filter(is_sidecar, pod.spec.init_containers or ())
     return tuple(
         HostPort(port.port, port.protocol or "TCP", port.ip or _ANY_ADDRESS)
-        for port in ports
+        for each in chain(pod.spec.containers or (), sidecars)
+        for port in each.ports or ()
         if port.port
     )
 

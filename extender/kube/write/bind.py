@@ -26,11 +26,10 @@ import msgspec
 
 from extender.durations import Backoff, with_retry_after
 from extender.errors import InvalidHookCall
-from extender.kube.client import is_terminating, message
 from extender.kube.connection import PipelinedRequest, Reply
 from extender.kube.decode import pods
 from extender.kube.decode.raw import RawPod
-from extender.kube.errors import missing_permission
+from extender.kube.errors import is_terminating, message, missing_permission
 from extender.kube.pipeline import Pipeline, pod_path
 from extender.kube.write.bind_limiter import BindBatch, BindLimiter
 from extender.logs import RateLimitedLog, event
@@ -273,8 +272,15 @@ class ApiBinder:
         elif is_terminating(status, reply.body):
             self._finish(bind, NAMESPACE_GOES)
         else:
-            facts = {"pod": f"{order.namespace}/{order.name}", "node": order.node, **reply.facts()}
-            event(log, logging.WARNING, "binding refused", **facts)
+            event(
+                log,
+                logging.WARNING,
+                "binding refused",
+                pod=f"{order.namespace}/{order.name}",
+                node=order.node,
+                status=status,
+                answer=reply.answer,
+            )
             permission = missing_permission(message(reply.body)) if status == 403 else None
             self._finish(
                 bind, BindOutcome(BindResult.FAILED, str(permission)) if permission else REFUSED
@@ -350,10 +356,8 @@ class ApiBinder:
 
     def _refuse_node(self, bind: _PendingBind) -> None:
         order = bind.order
-        pod, sentence = (
-            f"{order.namespace}/{order.name}",
-            "refused to bind to a node that does not exist",
-        )
+        pod = f"{order.namespace}/{order.name}"
+        sentence = "refused to bind to a node that does not exist"
         self._limited_log.event(logging.WARNING, sentence, pod=pod, node=order.node[:253])
         self._finish(bind, NO_NODE)
 

@@ -24,11 +24,13 @@ from threading import Semaphore
 from extender.clock import timestamp
 from extender.durations import Backoff
 from extender.errors import ApiError, NamespaceTerminating, NotFound, NotLeader
-from extender.kube.client import RateLimitedWorkers, is_conflict
+from extender.kube.client import RateLimitedWorkers
 from extender.kube.connection import Reply
 from extender.kube.decode import pods
+from extender.kube.errors import is_conflict
 from extender.kube.pipeline import Pipeline, pod_path
 from extender.kube.write.bind import pod_in
+from extender.leader.fencing import FencingToken
 from extender.logs import event
 from extender.model.gang import GangKey
 from extender.ports import (
@@ -55,10 +57,10 @@ _STRATEGIC = "application/strategic-merge-patch+json"
 
 @dataclass(slots=True, eq=False)
 class _PendingEviction:
-    """One order without an outcome yet, and the term of the order."""
+    """One order without an outcome yet."""
 
     order: EvictOrder
-    term: int
+    fencing: FencingToken
     outcome: Future[EvictOutcome] = field(default_factory=Future)
     exists: bool = False
     error: Exception | None = None
@@ -75,7 +77,8 @@ class ApiEvictor(RateLimitedWorkers):
         term = self._fencing.current()
         if self._stopping.is_set() or not term:
             return [_cancelled() for _ in orders]
-        evictions = [_PendingEviction(order, term) for order in orders]
+        fencing = FencingToken(self._fencing, term)
+        evictions = [_PendingEviction(order, fencing) for order in orders]
         unmarked = Semaphore(max(0, len(evictions) - 1))
         cancel = _cancel_once(evictions)
         for each in evictions:
@@ -100,8 +103,7 @@ class ApiEvictor(RateLimitedWorkers):
         """Mark one pod of a set; the step that marks the last one submits all evictions."""
         try:
             self._wait(self._rate.acquire())
-            self._require_term(eviction.term)
-            eviction.exists = self._set_condition(eviction.order, is_target=True)
+            eviction.exists = self._set_condition(eviction, is_target=True)
         except Exception as error:
             eviction.error = error
         if not unmarked.acquire(blocking=False):
@@ -111,7 +113,7 @@ class ApiEvictor(RateLimitedWorkers):
     def _finish(self, eviction: _PendingEviction) -> None:
         if not eviction.outcome.set_running_or_notify_cancel():
             if eviction.exists:
-                self._set_condition(eviction.order, is_target=False)
+                self._set_condition(eviction, is_target=False)
             return
         try:
             eviction.outcome.set_result(self._evict(eviction))
@@ -128,19 +130,19 @@ class ApiEvictor(RateLimitedWorkers):
             raise eviction.error
         if not eviction.exists:
             return _GONE
-        self._require_term(eviction.term)
-        outcome = self._request_with_retries(eviction.order, eviction.term)
+        outcome = self._request_with_retries(eviction)
         if outcome.result in (EvictResult.BLOCKED, EvictResult.FAILED):
             facts = _facts(eviction.order, outcome.message)
             event(log, logging.WARNING, "eviction failed", **facts)
-            self._set_condition(eviction.order, is_target=False)
+            self._set_condition(eviction, is_target=False)
         return outcome
 
-    def _set_condition(self, order: EvictOrder, *, is_target: bool) -> bool:
+    def _set_condition(self, eviction: _PendingEviction, *, is_target: bool) -> bool:
         """Set the condition DisruptionTarget, or withdraw it; returns False when the pod is gone.
 
         Job controllers read this condition: an evicted pod need not count as a failure.
         """
+        order = eviction.order
         condition = {
             "type": "DisruptionTarget",
             "status": "True" if is_target else "False",
@@ -155,6 +157,7 @@ class ApiEvictor(RateLimitedWorkers):
                 pod_path(order.namespace, order.name, "/status"),
                 patch,
                 content_type=_STRATEGIC,
+                fencing=eviction.fencing,
             )
         except NotFound:
             return self._exists(order)
@@ -168,18 +171,18 @@ class ApiEvictor(RateLimitedWorkers):
             event(log, logging.WARNING, "pod not marked", **_facts(order, str(error)))
         return True
 
-    def _request_with_retries(self, order: EvictOrder, term: int) -> EvictOutcome:
+    def _request_with_retries(self, eviction: _PendingEviction) -> EvictOutcome:
         for attempt in range(1, ATTEMPTS):
-            outcome, final = self._request_once(order, FIRST_S if attempt == 1 else LATER_S)
+            outcome, final = self._request_once(eviction, FIRST_S if attempt == 1 else LATER_S)
             if final:
                 return outcome
             self._wait(PAUSE.delay_s(attempt))
-            self._require_term(term)
-        return self._request_once(order, LATER_S)[0]
+        return self._request_once(eviction, LATER_S)[0]
 
-    def _request_once(self, order: EvictOrder, wait_s: float) -> tuple[EvictOutcome, bool]:
+    def _request_once(self, eviction: _PendingEviction, wait_s: float) -> tuple[EvictOutcome, bool]:
         """Send one eviction; the flag says that a retry would change nothing."""
-        eviction = {
+        order = eviction.order
+        body = {
             "apiVersion": "policy/v1",
             "kind": "Eviction",
             "metadata": {"name": order.name, "namespace": order.namespace},
@@ -189,8 +192,9 @@ class ApiEvictor(RateLimitedWorkers):
             self._client.request(
                 "POST",
                 pod_path(order.namespace, order.name, "/eviction"),
-                eviction,
+                body,
                 wait_s=wait_s,
+                fencing=eviction.fencing,
             )
         except NotFound as error:
             if not self._exists(order):

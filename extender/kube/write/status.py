@@ -22,8 +22,10 @@ from cachetools import LRUCache
 
 from extender.clock import RateLimit, timestamp
 from extender.errors import ApiError, NamespaceTerminating, NotFound, NotLeader
-from extender.kube.client import MERGE, RateLimitedWorkers, SendsRequests, is_conflict
+from extender.kube.client import MERGE, ApiClient, RateLimitedWorkers
+from extender.kube.errors import is_conflict
 from extender.kube.pipeline import object_path
+from extender.leader.fencing import FencingToken
 from extender.logs import RateLimitedLog, event
 from extender.metrics import Metrics, init_labels
 from extender.model.gang import VERSIONS
@@ -40,7 +42,7 @@ class ApiStatusWriter(RateLimitedWorkers):
 
     def __init__(
         self,
-        client: SendsRequests,
+        client: ApiClient,
         *,
         wait: Callable[[float], object] | None = None,
         fencing: Fencing | None = None,
@@ -57,7 +59,8 @@ class ApiStatusWriter(RateLimitedWorkers):
 
     def write(self, subject: ObjectReference, status: Status) -> Future[Status | None]:
         """Merge *status* into the object and return its whole status."""
-        return self._workers.submit(self._write, subject, status, self._fencing.current())
+        fencing = FencingToken(self._fencing, self._fencing.current())
+        return self._workers.submit(self._write, subject, status, fencing)
 
     def _read(self, subject: ObjectReference) -> Status | None:
         self._wait(self._rate.acquire())
@@ -67,10 +70,10 @@ class ApiStatusWriter(RateLimitedWorkers):
             return None
         return self._status(body, subject)
 
-    def _write(self, subject: ObjectReference, status: Status, term: int) -> Status | None:
+    def _write(
+        self, subject: ObjectReference, status: Status, fencing: FencingToken
+    ) -> Status | None:
         self._wait(self._rate.acquire())
-        # The write may have waited behind thousands, and another leader may have written meanwhile.
-        self._require_term(term)
         kind = (subject.dialect, subject.kind)
         # The uid makes the API server refuse if the object was replaced by another one.
         metadata = {"uid": subject.uid}
@@ -82,7 +85,9 @@ class ApiStatusWriter(RateLimitedWorkers):
         for _ in range(2):
             if self._has_status.get(kind, True):
                 try:
-                    written = self._merge(f"{_status_path(subject)}/status", patch, subject)
+                    written = self._merge(
+                        f"{_status_path(subject)}/status", patch, subject, fencing
+                    )
                     self._has_status[kind] = True
                     return written
                 except NotFound:
@@ -92,7 +97,7 @@ class ApiStatusWriter(RateLimitedWorkers):
                     if self._read(subject) is None:
                         return None
             try:
-                written = self._merge(_status_path(subject), patch, subject)
+                written = self._merge(_status_path(subject), patch, subject, fencing)
             except NotFound:
                 return None
             self._has_status[kind] = False
@@ -102,9 +107,11 @@ class ApiStatusWriter(RateLimitedWorkers):
             del self._has_status[kind]
         return written
 
-    def _merge(self, path: str, patch: object, subject: ObjectReference) -> Status | None:
+    def _merge(
+        self, path: str, patch: object, subject: ObjectReference, fencing: FencingToken
+    ) -> Status | None:
         try:
-            body = self._client.request("PATCH", path, patch, content_type=MERGE)
+            body = self._client.request("PATCH", path, patch, content_type=MERGE, fencing=fencing)
         except ApiError as error:
             if is_conflict(error):
                 return None
@@ -183,7 +190,7 @@ class ApiEventWriter:
 
     def __init__(
         self,
-        client: SendsRequests,
+        client: ApiClient,
         metrics: Metrics,
         *,
         wait: Callable[[float], object] | None = None,
@@ -200,8 +207,7 @@ class ApiEventWriter:
         self._rate = RateLimit(PER_S, BURST)
         self._stopping = threading.Event()
         self._wait = wait or self._stopping.wait
-        #: Each with the term in which `write` was called.
-        self._queue: queue.Queue[tuple[EventRecord, int] | None] = queue.Queue(_QUEUE_SIZE)
+        self._queue: queue.Queue[tuple[EventRecord, FencingToken] | None] = queue.Queue(_QUEUE_SIZE)
         # Both are used in the thread alone.
         self._written: LRUCache[tuple[str, str], _WrittenEvent] = LRUCache(_REMEMBERED_EVENTS)
         self._rates: LRUCache[str, RateLimit] = LRUCache(_REMEMBERED_EVENTS)
@@ -225,7 +231,7 @@ class ApiEventWriter:
     def write(self, record: EventRecord) -> None:
         """Queue *record*; rate-limited, fire and forget."""
         try:
-            self._queue.put_nowait((record, self._fencing.current()))
+            self._queue.put_nowait((record, FencingToken(self._fencing, self._fencing.current())))
         except queue.Full:
             self._count("dropped")
 
@@ -247,34 +253,29 @@ class ApiEventWriter:
                 self._count("failed")
                 log.exception("event not written")
 
-    def send(self, record: EventRecord, term: int | None = None) -> None:
+    def send(self, record: EventRecord, fencing: FencingToken) -> None:
         """Write *record* now, unless its object has had too many Events.
 
-        Raises `NotLeader` when the *term* of the record has ended: it may no longer be true.
+        Raises `NotLeader` when the term of the record has ended: it may no longer be true.
         """
-        self._require_term(term)
+        fencing.check()
         if self._is_over_limit(record.subject):
             self._count("dropped")
             return
         self._wait(self._rate.acquire())
-        self._require_term(term)
         key = (record.subject.uid, record.reason)
         known = self._written.get(key)
-        if known is None or not self._increment(record, known):
-            known = self._create(record)
+        if known is None or not self._increment(record, known, fencing):
+            known = self._create(record, fencing)
         self._written[key] = known
         self._count("written")
-
-    def _require_term(self, term: int | None) -> None:
-        if term is not None and not self._fencing.holds(term):
-            raise NotLeader("not sent, because the term of the order has ended")
 
     def _is_over_limit(self, subject: ObjectReference) -> bool:
         if subject.uid not in self._rates:
             self._rates[subject.uid] = RateLimit(1 / EVENT_INTERVAL_S, EVENT_BURST)
         return not self._rates[subject.uid].try_acquire()
 
-    def _create(self, record: EventRecord) -> _WrittenEvent:
+    def _create(self, record: EventRecord, fencing: FencingToken) -> _WrittenEvent:
         subject = record.subject
         # Events about objects without a namespace belong to the default namespace.
         namespace = subject.namespace or "default"
@@ -296,10 +297,10 @@ class ApiEventWriter:
             "lastTimestamp": at,
             "count": 1,
         }
-        self._client.request("POST", _events_path(namespace), body)
+        self._client.request("POST", _events_path(namespace), body, fencing=fencing)
         return _WrittenEvent(name, 1)
 
-    def _increment(self, record: EventRecord, known: _WrittenEvent) -> bool:
+    def _increment(self, record: EventRecord, known: _WrittenEvent, fencing: FencingToken) -> bool:
         """Increment the count of an Event; returns False when the API server has dropped it."""
         change = {
             "count": known.count + 1,
@@ -308,7 +309,7 @@ class ApiEventWriter:
         }
         path = f"{_events_path(record.subject.namespace or 'default')}/{known.name}"
         try:
-            self._client.request("PATCH", path, change, content_type=MERGE)
+            self._client.request("PATCH", path, change, content_type=MERGE, fencing=fencing)
         except NotFound:
             return False
         known.count += 1

@@ -124,7 +124,8 @@ class ApiWaker:
             self._overdue.discard(order.uid)
             self._send([order.uid])
         elif reply.status == 200 and order.briefly:
-            self._pipeline.send((self._patch(_without_nomination(order), term),))
+            cleared = replace(order, node="", refusal="", briefly=False)
+            self._pipeline.send((self._patch(cleared, term),))
         elif reply.status in (200, 404, 409, 422):
             return  # woken, or gone, or replaced by another pod (a uid cannot be changed)
         elif not self._fencing.holds(term):
@@ -149,7 +150,3 @@ class ApiWaker:
         if self._retried.get(order.uid) is order:
             del self._retried[order.uid]
             self._pipeline.send((self._patch(order, term, attempt),))
-
-
-def _without_nomination(order: WakeOrder) -> WakeOrder:
-    return replace(order, node="", refusal="", briefly=False)

@@ -18,7 +18,7 @@ import yaml
 from extender.cache.cluster import Cluster
 from extender.clock import SystemClock
 from extender.kube.client import ApiClient
-from extender.kube.reflector import Watch
+from extender.kube.watch import Watch
 from tests import objects
 from tests.cluster.components import ApiServer
 from tests.cluster.control_plane import MANIFESTS, ControlPlane

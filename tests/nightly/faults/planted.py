@@ -71,7 +71,7 @@ def hold_forgotten() -> None:
 
 def short_silence() -> None:
     """A silent watch is restarted after seconds."""
-    from extender.kube.reflector import Watch
+    from extender.kube.watch import Watch
 
     defaults = Watch.__init__.__kwdefaults__
     assert "limits" in (defaults or {}), "the limit has moved"

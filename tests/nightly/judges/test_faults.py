@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from extender.kube.reflector import Watch, WatchLimits
+from extender.kube.reflector import WatchLimits
+from extender.kube.watch import Watch
 from tests.cluster.faults import (
     Call,
     Fault,

@@ -7,9 +7,8 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from extender.errors import NotLeader
-from extender.kube.client import refusal
-from extender.ports import Fencing
+from extender.kube.errors import refusal
+from extender.leader.fencing import FencingToken
 
 Answer = tuple[int, object]
 
@@ -48,10 +47,10 @@ class ApiDouble:
         *,
         content_type: str = "application/json",
         wait_s: float = 15.0,
-        fencing: Fencing | None = None,
+        fencing: FencingToken | None = None,
     ) -> bytes:
-        if body is not None and fencing is not None and not fencing.current():
-            raise NotLeader("not sent")
+        if body is not None and fencing is not None:
+            fencing.check()
         self.asked.append(Asked(method, path, body, content_type, wait_s))
         script = self.answers.get(f"{method} {path}", [(200, {})])
         status, said = script.pop(0) if len(script) > 1 else script[0]

@@ -7,7 +7,9 @@ import ssl
 
 import pytest
 
+from extender.metrics import Metrics
 from extender.tls.server import ClientNames, NameNotAllowed, names_of, reason_of
+from tests.series import value
 
 SCHEDULER = {"subject": ((("commonName", "system:kube-scheduler"),),)}
 
@@ -68,16 +70,17 @@ def test_every_refusal_is_counted_and_one_a_minute_is_logged_for_each_reason(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     caplog.set_level(logging.WARNING)
-    now, counted = [100.0], []
+    now, metrics = [100.0], Metrics()
     guard = ClientNames(["x"], monotonic=lambda: now[0])
-    guard.on_refused(counted.append)
+    guard.counter = metrics.tls_refused
 
     for _ in range(3):
         guard.refused(failed("HTTP_REQUEST"))
-    guard.refused(NameNotAllowed("the certificate is of nobody"))
+    guard.refused(NameNotAllowed("the certificate has another name"))
     now[0] += 61
     guard.refused(failed("HTTP_REQUEST"))
 
-    assert counted == ["not_tls"] * 3 + ["name", "not_tls"]
-    told = [(each.facts["reason"], each.facts["not_logged_before"]) for each in caplog.records]  # type: ignore[attr-defined]
+    counted = [value(metrics, "tls_refused_total", reason=each) for each in ("not_tls", "name")]
+    assert counted == [4, 1]
+    told = [(each.facts["reason"], each.facts.get("unsaid", 0)) for each in caplog.records]  # type: ignore[attr-defined]
     assert told == [("not_tls", 0), ("name", 0), ("not_tls", 2)]

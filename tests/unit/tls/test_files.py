@@ -14,9 +14,9 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 from extender.errors import InvalidConfiguration
-from extender.tls.certificates import check_files, hook_files, operations_files
+from extender.tls.certificates import check_files
 from extender.tls.issue import Authority, Pair
-from extender.tls.server import build
+from extender.tls.server import build, hook_certificates, operations_certificates
 from tests.certificates import HOSTS, NAME, Wallet, days_ago, odd_authority
 
 
@@ -191,5 +191,8 @@ def test_an_error_that_only_openssl_finds_names_the_files(wallet: Wallet) -> Non
 
 
 def test_settings_name_the_files_of_each_port(wallet: Wallet) -> None:
-    assert hook_files(wallet.settings) == wallet.files
-    assert operations_files(wallet.settings) is None
+    made = hook_certificates(wallet.settings)
+
+    assert made is not None
+    assert [*made.expiries()] == [wallet.files.certificate, wallet.files.client_ca]
+    assert operations_certificates(wallet.settings) is None

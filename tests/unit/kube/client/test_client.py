@@ -12,9 +12,9 @@ import pytest
 
 from extender.errors import ApiError, InvalidInput, NoResponse, NotFound, NotLeader
 from extender.kube import client
-from extender.kube.client import TOKEN_AGE_S, ApiClient, FencedClient
+from extender.kube.client import TOKEN_AGE_S, ApiClient
 from extender.kube.config import ApiServer
-from extender.leader.fencing import Term
+from extender.leader.fencing import FencingToken, Term
 
 
 class Echo(HTTPServer):
@@ -255,11 +255,11 @@ def test_loading_reads_the_kubeconfig(tmp_path: Any) -> None:
 
 
 def test_without_a_lease_writes_are_not_sent_and_reads_are(echo: Echo) -> None:
-    acting = FencedClient(access(echo), Term(lambda: 0.0))
+    made, ended = access(echo), FencingToken(Term(lambda: 0.0), 0)
 
-    assert acting.request("GET", "/x")
-    with pytest.raises(NotLeader, match="does not lead"):
-        acting.request("PATCH", "/x", {"a": 1})
+    assert made.request("GET", "/x", fencing=ended)
+    with pytest.raises(NotLeader, match="the term of the order has ended"):
+        made.request("PATCH", "/x", {"a": 1}, fencing=ended)
     assert echo.received == ["GET"]
 
 
@@ -274,7 +274,7 @@ def test_the_fencing_token_is_checked_after_waiting_for_the_connection(
     now = [0.0]
     term = Term(lambda: now[0])
     term.begin(until=10.0)
-    acting = FencedClient(access(echo), term)
+    token = FencingToken(term, term.current())
     dial = client.urllib3.connection.HTTPConnection.connect
 
     def dial_slowly(connection: Any) -> None:
@@ -285,7 +285,7 @@ def test_the_fencing_token_is_checked_after_waiting_for_the_connection(
 
     monkeypatch.setattr(client.urllib3.connection.HTTPConnection, "connect", dial_slowly)
     with pytest.raises(NotLeader):
-        acting.request("PATCH", "/x", {"a": 1})
+        access(echo).request("PATCH", "/x", {"a": 1}, fencing=token)
     assert echo.received == []
 
 
@@ -293,7 +293,8 @@ def test_requests_are_sent_while_the_lease_is_held(echo: Echo) -> None:
     term = Term(lambda: 0.0)
     term.begin(until=10.0)
 
-    received = json.loads(FencedClient(access(echo), term).request("PATCH", "/x", {"a": 1}))
+    token = FencingToken(term, term.current())
+    received = json.loads(access(echo).request("PATCH", "/x", {"a": 1}, fencing=token))
     assert received["body"] == '{"a":1}'
     assert received["headers"]["content-length"] == "7"
     assert "transfer-encoding" not in received["headers"]

@@ -1,4 +1,4 @@
-"""Unprotected credentials get a warning, and no key is left in a file."""
+"""Unprotected credentials get a warning, and keys are in no file of others."""
 
 from __future__ import annotations
 
@@ -6,10 +6,11 @@ import asyncio
 import base64
 import json
 import logging
-import os
 import ssl
+import stat
 import sys
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,7 @@ from extender.metrics import Metrics
 from extender.ports import AlwaysLeader
 from extender.settings import Settings
 from extender.sim.clock import VirtualClock
-from extender.tls.issue import Authority
+from extender.tls.issue import Authority, Pair
 from tests.unit.kube.client.test_kubeconfig import write
 
 AUTHORITY = Authority.new("the cluster's CA", 9)
@@ -36,7 +37,13 @@ def coded(pem: bytes) -> str:
     return base64.b64encode(pem).decode()
 
 
-KEYS = {"client-certificate-data": coded(ME.certificate), "client-key-data": coded(ME.key)}
+def keys(pair: Pair) -> dict[str, Any]:
+    return {
+        "client-certificate-data": coded(pair.certificate),
+        "client-key-data": coded(pair.key),
+    }
+
+
 CHECKED = {"certificate-authority-data": coded(AUTHORITY.pair.certificate)}
 
 
@@ -46,7 +53,7 @@ CHECKED = {"certificate-authority-data": coded(AUTHORITY.pair.certificate)}
         ({"token": "secret"}, {"server": "http://api"}, "sends its token over http"),
         ({"username": "me", "password": "secret"}, {"server": "http://api"}, "over http"),
         ({"token": "secret"}, {"server": "https://api", **UNCHECKED}, "insecure-skip-tls-verify"),
-        (KEYS, {"server": "https://api", **UNCHECKED}, "checks no certificate"),
+        (keys(ME), {"server": "https://api", **UNCHECKED}, "checks no certificate"),
     ],
 )
 def test_unprotected_credentials_are_named_with_the_correction(
@@ -91,69 +98,44 @@ def test_unprotected_credentials_are_in_the_log_and_in_the_notes(
     assert note.startswith(f"credentials: kubeconfig {path} sends its token over http")
 
 
-@pytest.fixture
-def no_files(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
-    """Set the folder for temporary files, and make each attempt to create one fail."""
-
-    def refuse(*_: object, **__: object) -> None:
-        raise AssertionError("a key would lie in a file")
-
-    folder = tmp_path / "tmp"
-    folder.mkdir()
-    monkeypatch.setattr(tempfile, "tempdir", str(folder))
-    monkeypatch.setattr(tempfile, "mkstemp", refuse)
-    return folder
-
-
-def exec_plugin() -> dict[str, Any]:
+def exec_plugin(pair: Pair) -> dict[str, Any]:
     """A program that gives a certificate and its key."""
     version = "client.authentication.k8s.io/v1"
-    status = {"clientCertificateData": ME.certificate.decode(), "clientKeyData": ME.key.decode()}
+    status = {
+        "clientCertificateData": pair.certificate.decode(),
+        "clientKeyData": pair.key.decode(),
+    }
     credential = {"apiVersion": version, "kind": "ExecCredential", "status": status}
     script = f"import json; print({json.dumps(json.dumps(credential))})"
     return {"exec": {"apiVersion": version, "command": sys.executable, "args": ["-c", script]}}
 
 
-@pytest.mark.parametrize("user", [KEYS, exec_plugin()], ids=["data", "a program"])
-def test_keys_of_a_kubeconfig_are_never_written_to_a_file(
-    tmp_path: Path, no_files: Path, user: dict[str, Any]
+@pytest.mark.parametrize("user_with", [keys, exec_plugin])
+def test_keys_of_a_kubeconfig_are_in_files_of_our_user_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, user_with: Callable[[Pair], dict[str, Any]]
 ) -> None:
-    path = write(tmp_path / "k", user, server="https://api", **CHECKED)
-    before = os.listdir("/proc/self/fd")
+    user = user_with(AUTHORITY.for_client("another", 9))
+    made: list[Path] = []
+    make = tempfile.mkstemp
 
-    endpoint = config.read(path)
+    def mkstemp(**options: Any) -> tuple[int, str]:
+        number, name = make(**options)
+        made.append(Path(name))
+        return number, name
+
+    monkeypatch.setattr(tempfile, "mkstemp", mkstemp)
+    endpoint = config.read(write(tmp_path / "k", user, server="https://api", **CHECKED))
 
     assert endpoint.tls is not None
     assert endpoint.tls.verify_mode is ssl.CERT_REQUIRED
     assert [each["subject"] for each in endpoint.tls.get_ca_certs()] == [
         ((("commonName", "the cluster's CA"),),)
     ]
-    assert os.listdir(no_files) == []
-    assert os.listdir("/proc/self/fd") == before, "nothing stays open"
+    assert {stat.S_IMODE(each.parent.stat().st_mode) for each in made} == {0o700}
 
 
-def test_invalid_keys_leave_no_file_behind(tmp_path: Path, no_files: Path) -> None:
-    user = {**KEYS, "client-key-data": coded(b"no key")}
-    before = os.listdir("/proc/self/fd")
+def test_invalid_keys_are_named(tmp_path: Path) -> None:
+    user = {**keys(ME), "client-key-data": coded(b"no key")}
 
     with pytest.raises(InvalidInput, match="the certificates of kubeconfig"):
         config.read(write(tmp_path / "k", user, server="https://api", **CHECKED))
-
-    assert os.listdir("/proc/self/fd") == before
-
-
-def test_without_memory_files_a_key_is_in_a_file_only_while_it_is_read(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.delattr(os, "memfd_create", raising=False)
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "tmp"))
-    (tmp_path / "tmp").mkdir()
-    made: list[Any] = []
-    make = tempfile.NamedTemporaryFile
-    monkeypatch.setattr(tempfile, "NamedTemporaryFile", lambda: made.append(make()) or made[-1])
-
-    endpoint = config.read(write(tmp_path / "k", KEYS, server="https://api", **CHECKED))
-
-    assert endpoint.tls is not None
-    assert len(made) == 3
-    assert os.listdir(tmp_path / "tmp") == []

@@ -8,9 +8,15 @@ import logging
 import pytest
 
 from extender.errors import Forbidden
-from extender.kube.client import ApiClient, refusal
+from extender.kube.client import ApiClient
 from extender.kube.config import ApiServer
-from extender.kube.errors import REMEMBERED_S, MissingPermissions, Permission, missing_permission
+from extender.kube.errors import (
+    REMEMBERED_S,
+    MissingPermissions,
+    Permission,
+    missing_permission,
+    refusal,
+)
 
 US = "system:serviceaccount:gang-system:gang-extender"
 LIST = (

@@ -23,7 +23,8 @@ from extender.kube import reflector
 from extender.kube.client import ApiClient
 from extender.kube.config import ApiServer
 from extender.kube.decode.resources import resources
-from extender.kube.reflector import LIMITS, Watch, WatchLimits
+from extender.kube.reflector import LIMITS, WatchLimits
+from extender.kube.watch import Watch
 from extender.model.gang import GangKey
 from extender.model.pod import PodUid
 from extender.ports import Clock

@@ -8,12 +8,12 @@ from typing import cast
 
 import pytest
 
-from extender.kube.client import ApiClient, FencedClient
+from extender.kube.client import ApiClient
 from extender.kube.write.status import EVENT_BURST, ApiEventWriter
-from extender.leader.fencing import Term
+from extender.leader.fencing import FencingToken, Term
 from extender.metrics import Metrics
 from extender.model.gang import VOLCANO
-from extender.ports import EventRecord, ObjectReference
+from extender.ports import AlwaysLeader, EventRecord, ObjectReference
 from tests.builders import NOW
 from tests.series import value
 from tests.unit.kube.api_double import TERMINATING, Answer, ApiDouble
@@ -23,6 +23,7 @@ TRAIN = ObjectReference(kind="PodGroup", dialect=VOLCANO, namespace="a", name="t
 NOTICE = EventRecord(
     subject=TRAIN, reason="InsufficientCapacity", message="needs 4 x 1 cpu", at=NOW
 )
+TOKEN = FencingToken(AlwaysLeader(), 1)
 
 
 def event_writer(api: ApiDouble, metrics: Metrics | None = None) -> ApiEventWriter:
@@ -31,7 +32,7 @@ def event_writer(api: ApiDouble, metrics: Metrics | None = None) -> ApiEventWrit
 
 def test_an_event_names_its_object_reason_and_message() -> None:
     api = ApiDouble()
-    event_writer(api).send(replace(NOTICE, warning=True))
+    event_writer(api).send(replace(NOTICE, warning=True), TOKEN)
 
     event = api.asked[0].body
     assert api.requests() == [f"POST {EVENTS}"]
@@ -52,7 +53,7 @@ def test_a_repeated_event_raises_its_count() -> None:
     api = ApiDouble()
     writer = event_writer(api)
     for message in ("needs 4", "needs 3", "needs 2"):
-        writer.send(replace(NOTICE, message=message))
+        writer.send(replace(NOTICE, message=message), TOKEN)
 
     assert [asked.method for asked in api.asked] == ["POST", "PATCH", "PATCH"]
     assert [asked.body["count"] for asked in api.asked] == [1, 2, 3]
@@ -63,9 +64,9 @@ def test_a_repeated_event_raises_its_count() -> None:
 def test_another_message_or_object_is_another_event() -> None:
     api = ApiDouble()
     writer = event_writer(api)
-    writer.send(NOTICE)
-    writer.send(replace(NOTICE, reason="BehindInOrder"))
-    writer.send(replace(NOTICE, subject=replace(TRAIN, uid="u2")))
+    writer.send(NOTICE, TOKEN)
+    writer.send(replace(NOTICE, reason="BehindInOrder"), TOKEN)
+    writer.send(replace(NOTICE, subject=replace(TRAIN, uid="u2")), TOKEN)
 
     assert [asked.method for asked in api.asked] == ["POST"] * 3
 
@@ -73,10 +74,10 @@ def test_another_message_or_object_is_another_event() -> None:
 def test_an_event_the_api_server_has_expired_is_created_again() -> None:
     api = ApiDouble()
     writer = event_writer(api)
-    writer.send(NOTICE)
+    writer.send(NOTICE, TOKEN)
     name = api.asked[0].body["metadata"]["name"]
     api.answers[f"PATCH {EVENTS}/{name}"] = [(404, {"message": "gone"})]
-    writer.send(NOTICE)
+    writer.send(NOTICE, TOKEN)
 
     assert [asked.method for asked in api.asked] == ["POST", "PATCH", "POST"]
 
@@ -85,7 +86,7 @@ def test_events_about_one_object_are_rate_limited() -> None:
     api, metrics = ApiDouble(), Metrics()
     writer = event_writer(api, metrics)
     for number in range(EVENT_BURST * 3):
-        writer.send(replace(NOTICE, reason=f"Reason{number}"))
+        writer.send(replace(NOTICE, reason=f"Reason{number}"), TOKEN)
 
     assert len(api.asked) == EVENT_BURST
     assert value(metrics, "status_writes_total", kind="Event", outcome="dropped") == EVENT_BURST * 2
@@ -94,7 +95,7 @@ def test_events_about_one_object_are_rate_limited() -> None:
 def test_an_event_about_a_cluster_scoped_object_is_in_the_default_namespace() -> None:
     api = ApiDouble()
     queue = ObjectReference(kind="Queue", dialect=VOLCANO, name="left", uid="q")
-    event_writer(api).send(replace(NOTICE, subject=queue))
+    event_writer(api).send(replace(NOTICE, subject=queue), TOKEN)
 
     assert api.requests() == ["POST /api/v1/namespaces/default/events"]
     assert "namespace" not in api.asked[0].body["involvedObject"]
@@ -150,7 +151,7 @@ def test_the_name_of_an_event_about_a_long_name_is_valid() -> None:
     api = ApiDouble()
     for mark in "-.":
         long = replace(TRAIN, name="x" * 199 + mark + "y" * 30, uid=f"u{mark}")
-        event_writer(api).send(replace(NOTICE, subject=long))
+        event_writer(api).send(replace(NOTICE, subject=long), TOKEN)
 
     label = "[a-z0-9]([-a-z0-9]*[a-z0-9])?"
     names = [asked.body["metadata"]["name"] for asked in api.asked]
@@ -159,8 +160,7 @@ def test_the_name_of_an_event_about_a_long_name_is_valid() -> None:
 
 def test_an_event_queued_in_an_ended_term_is_not_written_in_the_next() -> None:
     api, metrics, term = ApiDouble(), Metrics(), Term(lambda: 0.0)
-    acting = FencedClient(cast(ApiClient, api), term)
-    writer = ApiEventWriter(acting, metrics, wait=lambda seconds: None, fencing=term)
+    writer = ApiEventWriter(cast(ApiClient, api), metrics, wait=lambda seconds: None, fencing=term)
     term.begin(until=1)
     writer.write(NOTICE)
     term.end()

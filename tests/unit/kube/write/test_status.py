@@ -8,7 +8,7 @@ from typing import Any, cast
 import pytest
 
 from extender.errors import ApiError, NotLeader
-from extender.kube.client import ApiClient, FencedClient
+from extender.kube.client import ApiClient
 from extender.kube.write.status import ApiStatusWriter
 from extender.leader.fencing import Term
 from extender.model.gang import COSCHEDULING, VOLCANO
@@ -212,8 +212,7 @@ def test_a_status_that_waited_for_its_turn_is_not_written_in_another_term() -> N
         term.end()
         term.begin(until=1)
 
-    acting = FencedClient(cast(ApiClient, api), term)
-    writer = ApiStatusWriter(acting, wait=change_term, fencing=term)
+    writer = ApiStatusWriter(cast(ApiClient, api), wait=change_term, fencing=term)
     with pytest.raises(NotLeader):
         writer.write(TRAIN, {"phase": "Running"}).result(timeout=10)
     writer.stop()
