@@ -1,4 +1,4 @@
-"""`make bench`: every budget, measured one after the other; name some to run only those."""
+"""`make bench`: runs every benchmark, or those named in the arguments."""
 
 from __future__ import annotations
 
@@ -7,22 +7,22 @@ import sys
 
 BENCHES = {
     "plan": "one cycle over a large cluster",
-    "hostile": "one cycle over what a tenant may write to make it long",
-    "cache": "the mirror: cold start, memory, changes, snapshots",
+    "hostile": "one cycle over objects that a tenant writes to make it long",
+    "cache": "the cache: cold start, memory, changes, snapshots",
     "hooks": "filter over a large cluster",
-    "memory": "what the server takes, by the size of the cluster",
-    "mandate": "asking for a term before every bind",
-    "gangs": "gangs end to end beside the plain kube-scheduler",
+    "memory": "memory of the server, by the size of the cluster",
+    "fencing": "checking the term before every bind",
+    "gangs": "gangs end to end, compared with the plain kube-scheduler",
 }
 
 
-def main(wanted: list[str]) -> int:
-    """Run the benches in processes of their own, so that none inherits another's memory."""
-    unknown = [name for name in wanted if name not in BENCHES]
+def main(names: list[str]) -> int:
+    """Run each benchmark in its own process, so that none inherits memory from another."""
+    unknown = [name for name in names if name not in BENCHES]
     if unknown:
-        print(f"no bench {unknown[0]}; there are {', '.join(BENCHES)}", file=sys.stderr)
+        print(f"no benchmark {unknown[0]}; there are {', '.join(BENCHES)}", file=sys.stderr)
         return 2
-    for name in wanted or BENCHES:
+    for name in names or BENCHES:
         print(f"\n== {name}: {BENCHES[name]}", flush=True)
         ran = subprocess.run([sys.executable, "-m", f"tests.bench.bench_{name}"])
         if ran.returncode:

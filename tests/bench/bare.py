@@ -1,8 +1,8 @@
-"""An extender that does not think: what the two calls and the binding of a pod cost by themselves.
+"""A minimal extender: the cost of the two calls and of the binding of a pod, without decisions.
 
-The usual stack (uvicorn on uvloop with its C parser) answers filter with the first node and holds
-binds until as many of a gang are here as its pods' annotation says; they go out over our own
-pipeline. No watch, no plan, no promises. What a gang costs beyond this is what we think about it.
+The usual stack (uvicorn on uvloop with its C parser) answers filter with the first node. Binds wait
+until the gang is complete; they are sent through the product's pipeline. There is no watch, no plan
+and no reservation. What the product costs beyond this is the cost of its decisions.
 """
 
 from __future__ import annotations
@@ -54,13 +54,13 @@ _read_bind = msgspec.json.Decoder(_Bind).decode
 
 
 class App:
-    """The ASGI application; *size* members make a gang."""
+    """The ASGI application; a gang has *size* members."""
 
     def __init__(self, binder: ApiBinder, size: int) -> None:
         self._binder = binder
         self._size = size
         self._gangs: dict[str, str] = {}
-        self._held: dict[str, list[BindOrder]] = defaultdict(list)
+        self._orders: dict[str, list[BindOrder]] = defaultdict(list)
         self._waiting: dict[str, asyncio.Future[None]] = {}
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
@@ -96,9 +96,9 @@ class App:
             name=call.PodName,
             node=call.Node,
         )
-        self._held[gang].append(order)
-        if len(self._held[gang]) == self._size:
-            self._binder.bind(self._held.pop(gang), self._settle, time.monotonic() + 10)
+        self._orders[gang].append(order)
+        if len(self._orders[gang]) == self._size:
+            self._binder.bind(self._orders.pop(gang), self._settle, time.monotonic() + 10)
         await answer
 
     def _settle(self, order: BindOrder, outcome: BindOutcome) -> None:
@@ -106,7 +106,7 @@ class App:
 
 
 class Bare(Extender):
-    """This very file as a process, where `serve` would be."""
+    """This file as a process, instead of `serve`."""
 
     def __init__(self, logs: Path, *, kubeconfig: Path, size: int) -> None:
         super().__init__("bare", logs, kubeconfig=kubeconfig)

@@ -1,8 +1,8 @@
-"""What the mirror of a large cluster costs: `python -m tests.bench.bench_cache`.
+"""Cost of the cache of a large cluster: `python -m tests.bench.bench_cache`.
 
-A canned API server (another process) holds the cluster; every measurement is a process of its
-own, so that memory is not mixed. The official client's typed objects hold the same list in the
-same run, by default of a tenth of the pods, because they take forty times as long.
+A canned API server (another process) serves the cluster. Every measurement has its own process, so
+that memory is not mixed. The same run lists the pods as typed objects of the official client, by
+default a tenth of them, because that takes forty times as long.
 """
 
 from __future__ import annotations
@@ -63,14 +63,14 @@ def percentile(times: list[float], part: float) -> float:
 
 
 def measure_typed(port: int, size: Size) -> dict[str, float]:
-    """Hold the pods as the official client's typed objects."""
+    """List the pods as typed objects of the official client."""
     from kubernetes.client import ApiClient, Configuration, CoreV1Api
 
     began, cpu = time.monotonic(), time.process_time()
     api = CoreV1Api(ApiClient(Configuration(host=f"http://127.0.0.1:{port}")))
-    held = api.list_pod_for_all_namespaces()
+    pods = api.list_pod_for_all_namespaces()
     return {
-        "pods": len(held.items),
+        "pods": len(pods.items),
         "list_s": time.monotonic() - began,
         "cpu_s": time.process_time() - cpu,
         "resident_mb": resident_mb(),
@@ -78,41 +78,41 @@ def measure_typed(port: int, size: Size) -> dict[str, float]:
     }
 
 
-def start_mirror(port: int, *, streaming: bool) -> tuple[Watch, Cluster, dict[str, float]]:
-    """Start cold and wait until ready."""
+def start_watch(port: int, *, streaming: bool) -> tuple[Watch, Cluster, dict[str, float]]:
+    """Start cold and wait until the cache is ready."""
     sys.setswitchinterval(0.0002)  # as the server does
     clock = SystemClock()
     cluster = Cluster(clock)
     access = ApiClient(ApiServer(host="127.0.0.1", port=port))
-    mirror = Watch(access, cluster, clock, SCHEDULERS, streaming=streaming)
+    watch = Watch(access, cluster, clock, SCHEDULERS, streaming=streaming)
     began, cpu = time.monotonic(), time.process_time()
-    mirror.start()
+    watch.start()
     while cluster.readiness():
         time.sleep(0.01)
     found = {"list_s": time.monotonic() - began, "cpu_s": time.process_time() - cpu}
-    return mirror, cluster, found | {"resident_mb": resident_mb(), "peak_mb": peak_mb()}
+    return watch, cluster, found | {"resident_mb": resident_mb(), "peak_mb": peak_mb()}
 
 
 def measure_pages(port: int, size: Size) -> dict[str, float]:
-    """Hold the whole cluster as our mirror, listed page by page."""
-    mirror, _, found = start_mirror(port, streaming=False)
-    mirror.stop()
+    """Fill the cache with the whole cluster, listed page by page."""
+    watch, _, found = start_watch(port, streaming=False)
+    watch.stop()
     return found | {"pods": size.pods}
 
 
-def measure_mirror(port: int, size: Size) -> dict[str, float]:
-    """Hold the whole cluster as our mirror, and use it."""
-    mirror, cluster, found = start_mirror(port, streaming=True)
+def measure_cache(port: int, size: Size) -> dict[str, float]:
+    """Fill the cache with the whole cluster, and use it."""
+    watch, cluster, found = start_watch(port, streaming=True)
     found |= {"pods": size.pods, "full_collection_ms": _time(gc.collect) * 1000}
     found |= measure_snapshots(cluster, size)
     found |= measure_filters(cluster, size, "quiet")
     found |= measure_changes(port, cluster, size)
-    mirror.stop()
+    watch.stop()
     return found
 
 
 def measure_snapshots(cluster: Cluster, size: Size) -> dict[str, float]:
-    """Take the first one, one with nothing new, and one with every waiting pod ticketed."""
+    """Take the first one, one without changes, and one in which every waiting pod is reserved."""
     first = _time(lambda: cluster.snapshot(time.time()))
     again = [_time(lambda: cluster.snapshot(time.time())) for _ in range(50)]
     for number in range(size.pods - size.waiting, size.pods):
@@ -120,21 +120,21 @@ def measure_snapshots(cluster: Cluster, size: Size) -> dict[str, float]:
         key, seen = cluster.gang_of(uid), cluster.pod(uid)
         if key is not None and seen is not None:
             cluster.reservations.reserve(seen, key, f"node-{number % size.nodes:05d}", 0.0)
-    ticketed = _time(lambda: cluster.snapshot(time.time()))
-    kept = [_time(lambda: cluster.snapshot(time.time())) for _ in range(20)]
+    reserved = _time(lambda: cluster.snapshot(time.time()))
+    unchanged = [_time(lambda: cluster.snapshot(time.time())) for _ in range(20)]
     for key in list(cluster.snapshot(time.time()).gangs):
         cluster.reservations.expire(key)
     cluster.snapshot(time.time())
     return {
         "snapshot_first_ms": first * 1000,
         "snapshot_idle_ms": statistics.median(again) * 1000,
-        "snapshot_all_ticketed_ms": ticketed * 1000,
-        "snapshot_tickets_kept_ms": statistics.median(kept) * 1000,
+        "snapshot_all_reserved_ms": reserved * 1000,
+        "snapshot_reservations_unchanged_ms": statistics.median(unchanged) * 1000,
     }
 
 
 def measure_filters(cluster: Cluster, size: Size, when: str) -> dict[str, float]:
-    """Do what a filter call asks of the mirror: read the pod, look up its gang, look for room."""
+    """Read a pod, its gang and the free capacity of a node, as a filter call does."""
     body = pod(size, size.pods - 1)
     names = [f"node-{number % size.nodes:05d}" for number in range(FILTERS)]
     times = []
@@ -159,10 +159,10 @@ def _filter(cluster: Cluster, body: bytes, node: str) -> None:
 
 
 def measure_changes(port: int, cluster: Cluster, size: Size) -> dict[str, float]:
-    """Take in 2,000 changes a second, with filters and a snapshot every 100 ms beside them."""
+    """Apply 2,000 changes a second, with filters and a snapshot every 100 ms meanwhile."""
     rate, count = 2_000, 20_000
     before, cpu, began = cluster.generation, time.process_time(), time.monotonic()
-    _pour(port, rate, count)
+    send_changes(port, rate, count)
     while cluster.generation < before + count:
         time.sleep(0.01)
         if time.monotonic() - began > 60:
@@ -172,7 +172,7 @@ def measure_changes(port: int, cluster: Cluster, size: Size) -> dict[str, float]
         "changes_per_s": (cluster.generation - before) / took,
         "change_cpu_us": spent / (cluster.generation - before) * 1e6,
     }
-    cluster.snapshot(time.time())  # what was heard so far is none of the next one's business
+    cluster.snapshot(time.time())  # takes up the changes so far
     snapshots: list[float] = []
     stop = threading.Event()
 
@@ -182,7 +182,7 @@ def measure_changes(port: int, cluster: Cluster, size: Size) -> dict[str, float]
 
     planning = threading.Thread(target=plan)
     planning.start()
-    _pour(port, rate, count)
+    send_changes(port, rate, count)
     found |= measure_filters(cluster, size, "busy")
     stop.set()
     planning.join()
@@ -192,8 +192,9 @@ def measure_changes(port: int, cluster: Cluster, size: Size) -> dict[str, float]
     }
 
 
-def _pour(port: int, rate: int, count: int) -> None:
-    url = f"http://127.0.0.1:{port}/tap?rate={rate}&count={count}"
+def send_changes(port: int, rate: int, count: int) -> None:
+    """Let the canned API server send *count* changes, *rate* a second."""
+    url = f"http://127.0.0.1:{port}/changes?rate={rate}&count={count}"
     urllib.request.urlopen(urllib.request.Request(url, method="POST")).read()
 
 
@@ -203,10 +204,10 @@ def _time(act: Callable[[], Any]) -> float:
     return time.perf_counter() - began
 
 
-MEASURES = {"typed": measure_typed, "pages": measure_pages, "mirror": measure_mirror}
+MEASURES = {"typed": measure_typed, "pages": measure_pages, "cache": measure_cache}
 
 
-def in_a_process(what: str, size: Size) -> dict[str, float]:
+def measure_in_process(what: str, size: Size) -> dict[str, float]:
     with canned_api(size) as port:
         command = [sys.executable, "-m", "tests.bench.bench_cache", f"--measure={what}"]
         command += [f"--port={port}", f"--nodes={size.nodes}", f"--pods={size.pods}"]
@@ -223,10 +224,10 @@ def report(size: Size, typed_pods: int) -> None:
     line = "{:34} {:>9} {:>9} {:>9} {:>12} {:>9}"
     print(line.format("", "pods", "ready s", "CPU s", "resident MB", "peak MB"))
     rows = [
-        ("official client, typed pods only", in_a_process("typed", tenth)),
-        ("our mirror of the same cluster", in_a_process("mirror", tenth)),
-        ("our mirror, full size, by pages", in_a_process("pages", size)),
-        ("our mirror, full size, streamed", in_a_process("mirror", size)),
+        ("official client, typed pods only", measure_in_process("typed", tenth)),
+        ("cache of the same cluster", measure_in_process("cache", tenth)),
+        ("cache, full size, by pages", measure_in_process("pages", size)),
+        ("cache, full size, streamed", measure_in_process("cache", size)),
     ]
     for name, found in rows:
         figures = [found[key] for key in ("list_s", "cpu_s", "resident_mb", "peak_mb")]

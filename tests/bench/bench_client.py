@@ -2,8 +2,8 @@
 
     pip install aiohttp && python -m tests.bench.bench_client [BINDINGS]
 
-aiohttp is no dependency: this bench shows why. A process of its own answers every request at once,
-so that the client is what is measured; both clients use 16 connections and uvloop, in turns.
+aiohttp is no dependency; this benchmark shows why. Another process answers every request at once,
+so that only the client is measured. Both clients use 16 connections and uvloop, in turns.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ ANSWER = (
 
 
 class _Server(asyncio.Protocol):
-    """Answers each request as soon as its body is there."""
+    """Answers each request as soon as its body has arrived."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport, self._rest = transport, b""
@@ -57,7 +57,7 @@ def _serve(listening: socket.socket) -> None:
     uvloop.run(run())
 
 
-async def ours(port: int, bindings: int) -> None:
+async def pipeline_client(port: int, bindings: int) -> None:
     """Send gangs of bindings over the pipeline."""
     loop = asyncio.get_running_loop()
     access = ApiClient(ApiServer(host="127.0.0.1", port=port, token=lambda: "Bearer secret"))
@@ -119,7 +119,7 @@ def main() -> int:
     server = multiprocessing.get_context("fork").Process(target=_serve, args=(listening,))
     server.start()
     port = listening.getsockname()[1]
-    clients = {"pipeline": ours, f"aiohttp {aiohttp.__version__}": aiohttp_client}
+    clients = {"pipeline": pipeline_client, f"aiohttp {aiohttp.__version__}": aiohttp_client}
     figures = {
         name: [measure(client, port, bindings) for _ in range(TURNS)]
         for name, client in clients.items()

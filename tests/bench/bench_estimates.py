@@ -1,8 +1,8 @@
-"""How far estimates were off, and what one costs: `python -m tests.bench.bench_estimates`.
+"""Error and cost of estimates: `python -m tests.bench.bench_estimates`.
 
-Every gang that waits is asked about once, in the first pass of a stretch of virtual time that sees
-it wait. Durations are learnt from the gangs of its name that ended before, as in production; with
-`declared` every gang says how long it will run, and it is true.
+Every gang is estimated once, in the first cycle of a period of virtual time in which it waits.
+Durations are learnt from earlier gangs of its name, as in production. With `declared`, every gang
+declares how long it will run, correctly.
 """
 
 from __future__ import annotations
@@ -27,60 +27,60 @@ from extender.sim import scenario as scenarios
 from extender.sim.cluster import Simulation
 from extender.sim.result import percentile
 from extender.sim.workloads import JobRun
-from tests.bench.bench_plan import Size, World
+from tests.bench.bench_plan import FilledCluster, Size
 
 SMALL = ("deadlock", "greedy-queue", "mixed-drf", "node-loss", "starving-giant", "backfill")
 DECLARED = "declared"
-#: Of virtual time, between two moments at which somebody asks.
+#: Virtual time between two cycles with estimates.
 _EVERY_S = 120.0
-#: In a scenario of thousands of gangs, of whom not all can be asked about.
-_SELDOM_S = {"ml-day": 1800.0}
+#: The same in a scenario of thousands of gangs, of which only some are estimated.
+_LARGE_EVERY_S = {"ml-day": 1800.0}
 HEAD = (
-    "| scenario | durations | asked | with a time | not before | unknown "
-    "| off by, median | off by, 95 % | waited, median |\n"
+    "| scenario | durations | estimated | with a time | not before | unknown "
+    "| error, median | error, 95 % | waited, median |\n"
     "|---|---|---|---|---|---|---|---|---|"
 )
 
 
 @dataclass
-class Asker:
-    """Asks about whoever waits, once each."""
+class Estimator:
+    """Estimates each waiting gang once."""
 
-    experience: DurationHistory = field(default_factory=DurationHistory)
+    durations: DurationHistory = field(default_factory=DurationHistory)
     every_s: float = _EVERY_S
-    told: dict[GangKey, Estimate] = field(default_factory=dict)
+    estimates: dict[GangKey, Estimate] = field(default_factory=dict)
     next_at: float = 0.0
 
     def planned(self, snapshot: Snapshot, plan: Plan) -> None:
         waits = [key for key, v in plan.verdicts.items() if v.status is GangStatus.WAITING]
-        new = [key for key in waits if key not in self.told]
+        new = [key for key in waits if key not in self.estimates]
         if not new or snapshot.now < self.next_at:
             return
         self.next_at = snapshot.now + self.every_s
-        # As many plans as in production, and as long as they take: the same on every machine.
-        ahead = Lookahead(snapshot, plan, policy_parser.DEFAULT, self.experience, WorkLimit())
-        self.told |= {key: told for key in new if (told := ahead.estimate(key)) is not None}
+        # As many plans as in production, but without a limit of time: the same on every machine.
+        ahead = Lookahead(snapshot, plan, policy_parser.DEFAULT, self.durations, WorkLimit())
+        self.estimates |= {key: each for key in new if (each := ahead.estimate(key)) is not None}
 
     def ran(self, run: JobRun) -> None:
         if run.ended_at is not None and run.first_started_at is not None:
-            self.experience.record(run.job.key, run.job.queue, run.job.lasts_s)
+            self.durations.record(run.job.key, run.job.queue, run.job.lasts_s)
 
 
 def row(name: str, *, declared: bool = False) -> str:
-    """Give the line of one scenario."""
+    """Return the row of one scenario."""
     text = (resources.files("extender.sim") / "scenarios" / f"{name}.yaml").read_text()
     scenario = scenarios.read(text, name)
     if declared:
         streams = [msgspec.structs.replace(each, declared=True) for each in scenario.arrivals]
         scenario = msgspec.structs.replace(scenario, arrivals=streams)
     simulation = Simulation(scenario, policy_parser.DEFAULT)
-    asker = Asker(every_s=_SELDOM_S.get(name, _EVERY_S))
-    simulation.cluster.workloads.on_change = asker.ran
-    counted = simulation.cluster.extender.on_cycle
+    estimator = Estimator(every_s=_LARGE_EVERY_S.get(name, _EVERY_S))
+    simulation.cluster.workloads.on_change = estimator.ran
+    count = simulation.cluster.extender.on_cycle
 
     def planned(snapshot: Snapshot, plan: Plan) -> None:
-        counted(snapshot, plan)
-        asker.planned(snapshot, plan)
+        count(snapshot, plan)
+        estimator.planned(snapshot, plan)
 
     simulation.cluster.extender.on_cycle = planned
     outcome = simulation.run()
@@ -90,40 +90,40 @@ def row(name: str, *, declared: bool = False) -> str:
         for run in outcome.runs
         if run.first_started_at is not None
     }
-    known = {key: each for key, each in asker.told.items() if key in started}
-    off = sorted(abs(e.at - started[key]) for key, e in known.items() if e.at is not None)
+    known = {key: each for key, each in estimator.estimates.items() if key in started}
+    errors = sorted(abs(e.at - started[key]) for key, e in known.items() if e.at is not None)
     later = sum(each.at is None and each.not_before is not None for each in known.values())
     waited = [started[key] - each.now for key, each in known.items()]
     cells = (
         f"`{name}`",
         DECLARED if declared else "learnt",
         str(len(known)),
-        str(len(off)),
+        str(len(errors)),
         str(later),
-        str(len(known) - len(off) - later),
-        f"{median(off):.0f} s" if off else "-",
-        f"{percentile(off, 95):.0f} s" if off else "-",
+        str(len(known) - len(errors) - later),
+        f"{median(errors):.0f} s" if errors else "-",
+        f"{percentile(errors, 95):.0f} s" if errors else "-",
         f"{median(waited):.0f} s" if waited else "-",
     )
     return f"| {' | '.join(cells)} |"
 
 
 def cost() -> str:
-    """Say what one run ahead takes, of 500 nodes and 1,000 waiting gangs."""
-    world = World(Size(nodes=500, running=10_000, gangs=1_000, members=20, cpu=4))
-    snapshot = world.cluster.snapshot(1_000.0)
-    plan, experience = make_plan(snapshot, policy_parser.DEFAULT), DurationHistory()
+    """Return the time of one lookahead with 500 nodes and 1,000 waiting gangs."""
+    filled = FilledCluster(Size(nodes=500, running=10_000, gangs=1_000, members=20, cpu=4))
+    snapshot = filled.cluster.snapshot(1_000.0)
+    plan, durations = make_plan(snapshot, policy_parser.DEFAULT), DurationHistory()
     for key, gang in snapshot.gangs.items():
-        experience.record(key, gang.queue, 60.0 if gang.on_nodes else 600.0)
+        durations.record(key, gang.queue, 60.0 if gang.on_nodes else 600.0)
     waits = [key for key, v in plan.verdicts.items() if v.status is GangStatus.WAITING]
-    effort = WorkLimit(seconds=1.0, spent=time.thread_time)
+    limit = WorkLimit(seconds=1.0, spent=time.thread_time)
     before = time.thread_time()
-    ahead = Lookahead(snapshot, plan, policy_parser.DEFAULT, experience, effort)
+    ahead = Lookahead(snapshot, plan, policy_parser.DEFAULT, durations, limit)
     answers = [ahead.estimate(key) for key in waits]
     took = time.thread_time() - before
     known = sum(each is not None and each.at is not None for each in answers)
     return (
-        f"500 nodes, {len(waits)} waiting gangs: {took:.2f} s of processor time for all, "
+        f"500 nodes, {len(waits)} waiting gangs: {took:.2f} s of CPU for all, "
         f"{ahead.steps} plans, {known} with a time"
     )
 

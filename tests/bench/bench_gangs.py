@@ -1,12 +1,12 @@
-"""Gangs end to end on the real control plane, beside the plain kube-scheduler in the same run.
+"""Gangs end to end on the real control plane, compared with the plain kube-scheduler.
 
 `backlog`: all pods exist before the scheduler starts. `stream`: they are created while it runs.
 The rate counts from the start of the scheduler (backlog) or the first create (stream) to the last
-bind, as an outside watch sees it. CPU is the extender's: of its event loop, which answers filter
-and bind and sends the bindings, and of everything (watches, cycles, status and events as well).
-Beside it stands the event loop of an extender that does not think (`bare`), in the same run: the
-price of the wire. Both cores are busy all the time, so a pod takes longer and costs more on a day
-on which the machine is slow; the part of a core that a loop needs stays the same, and is shown too.
+bind that a watch sees. CPU is that of the extender: of its event loop, which answers filter and
+bind and sends the bindings, and of all threads (watches, cycles, status and events as well).
+`bare` is the event loop of a minimal extender (`bare.py`) in the same run: the cost of the calls
+alone. Both cores are always busy, so the cost of a pod depends on the speed of the machine. The
+share of a core that an event loop needs does not, and is shown too.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ TICKS = os.sysconf("SC_CLK_TCK")
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """One arrangement of pods: *gangs* of *size* on *nodes*, created before or during the run."""
+    """A workload: *gangs* of *size* on *nodes*, created before or during the run."""
 
     nodes: int
     gangs: int
@@ -51,7 +51,7 @@ class Shape:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """What one run took."""
+    """The figures of one run."""
 
     pods_per_s: float
     first_bind_s: float
@@ -60,7 +60,7 @@ class Run:
 
     @property
     def loop_share(self) -> float:
-        """What part of a core the event loop needs at this rate."""
+        """The share of a core that the event loop needs at this rate."""
         return self.loop_ms_per_pod * self.pods_per_s / 1000
 
 
@@ -83,31 +83,32 @@ def main(wanted: list[Shape], rounds: int) -> None:
     for shape in wanted:
         runs: list[tuple[Run, Run, Run]] = []
         for _ in range(rounds):
-            runs.append((measure(shape, "plain"), measure(shape, "bare"), measure(shape, "ours")))
+            plain, bare = measure(shape, "plain"), measure(shape, "bare")
+            runs.append((plain, bare, measure(shape, "extender")))
             show(str(shape), *runs[-1])
         if rounds > 1:
-            show("  median of each figure", *(middle(each) for each in zip(*runs, strict=True)))
+            show("  median of each figure", *(medians(each) for each in zip(*runs, strict=True)))
 
 
-def show(what: str, plain: Run, bare: Run, ours: Run) -> None:
+def show(what: str, plain: Run, bare: Run, full: Run) -> None:
     """Print one row."""
     print(
-        f"{what:34} {plain.pods_per_s:6.0f}/s {bare.pods_per_s:6.0f}/s {ours.pods_per_s:6.0f}/s"
-        f" {ours.pods_per_s / plain.pods_per_s:6.2f} {ours.first_bind_s:9.2f} s"
-        f" {ours.loop_ms_per_pod:9.2f} ms {ours.cpu_ms_per_pod:5.2f} ms"
-        f" {bare.loop_ms_per_pod:4.2f} ms {ours.loop_share:8.1%} {bare.loop_share:7.1%}",
+        f"{what:34} {plain.pods_per_s:6.0f}/s {bare.pods_per_s:6.0f}/s {full.pods_per_s:6.0f}/s"
+        f" {full.pods_per_s / plain.pods_per_s:6.2f} {full.first_bind_s:9.2f} s"
+        f" {full.loop_ms_per_pod:9.2f} ms {full.cpu_ms_per_pod:5.2f} ms"
+        f" {bare.loop_ms_per_pod:4.2f} ms {full.loop_share:8.1%} {bare.loop_share:7.1%}",
         flush=True,
     )
 
 
-def middle(runs: Sequence[Run]) -> Run:
-    """Give the median of each figure."""
+def medians(runs: Sequence[Run]) -> Run:
+    """Return the median of each figure."""
     names = [field.name for field in fields(Run)]
     return Run(**{name: median(getattr(run, name) for run in runs) for name in names})
 
 
-def measure(shape: Shape, who: Literal["plain", "bare", "ours"]) -> Run:
-    """Start a fresh control plane, place all pods, and give the rate."""
+def measure(shape: Shape, stack: Literal["plain", "bare", "extender"]) -> Run:
+    """Start a new control plane, wait until all pods are bound, and return the figures."""
     with tempfile.TemporaryDirectory() as folder, ExitStack() as running:
         plane = running.enter_context(ControlPlane(Path(folder), kwok=False, audit=False))
         plane.install()
@@ -136,17 +137,17 @@ def measure(shape: Shape, who: Literal["plain", "bare", "ours"]) -> Run:
         if shape.mode == "backlog":
             in_parallel(plane, pods)
         extender: Extender | None = None
-        if who == "bare":
+        if stack == "bare":
             extender = Bare(plane.logs, kubeconfig=plane.kubeconfig("extender"), size=shape.size)
-        elif who == "ours":
+        elif stack == "extender":
             extender = plane.extender()
         if extender:
             extender = running.enter_context(extender)
-        if who == "ours" and shape.size > 1:
-            settle(plane.api, shape.gangs)
+        if stack == "extender" and shape.size > 1:
+            await_status(plane.api, shape.gangs)
         config = plane.scheduler_config(extender) if extender else plain_config(plane)
         binds = running.enter_context(plane.binds("bench"))
-        before = spent(extender) if extender else (0.0, 0.0)
+        before = cpu_of(extender) if extender else (0.0, 0.0)
         if shape.mode == "backlog":
             started = time.monotonic()
             running.enter_context(plane.scheduler(config))
@@ -155,7 +156,7 @@ def measure(shape: Shape, who: Literal["plain", "bare", "ours"]) -> Run:
             started = time.monotonic()
             in_parallel(plane, pods)
         seen = binds.wait_for(len(pods), 180)
-        after = spent(extender) if extender else (0.0, 0.0)
+        after = cpu_of(extender) if extender else (0.0, 0.0)
         loop_ms, all_ms = ((b - a) * 1000 / len(pods) for a, b in zip(before, after, strict=True))
         return Run(
             pods_per_s=len(pods) / (seen[-1].at - started),
@@ -165,17 +166,17 @@ def measure(shape: Shape, who: Literal["plain", "bare", "ours"]) -> Run:
         )
 
 
-def settle(api: Api, gangs: int) -> None:
-    """Wait until every PodGroup has been told what was found: that is no part of the run."""
+def await_status(api: Api, gangs: int) -> None:
+    """Wait until every PodGroup has its first status, which is no part of the run."""
 
-    def told() -> int:
+    def written() -> int:
         return sum("status" in each for each in api.list(objects.POD_GROUPS, "bench"))
 
-    wait_for(lambda: told() == gangs, 30, "every PodGroup has a status", seeing=told)
+    wait_for(lambda: written() == gangs, 30, "every PodGroup has a status", seeing=written)
 
 
 def plain_config(plane: ControlPlane) -> str:
-    """kube-scheduler as it comes, under our name and without its client's brake."""
+    """Return a plain configuration of kube-scheduler, without the usual limit of its client."""
     return yaml.safe_dump(
         {
             "apiVersion": "kubescheduler.config.k8s.io/v1",
@@ -192,31 +193,31 @@ def plain_config(plane: ControlPlane) -> str:
 
 
 def ready_node(name: str) -> dict:
-    """A node without kubelet: enough where a bound pod is the end."""
+    """Return a node without kubelet: enough where pods need not run."""
     node = objects.node(name, cpu="32", memory="64Gi")
     node["status"]["conditions"] = [{"type": "Ready", "status": "True"}]
     return node
 
 
-def in_parallel(plane: ControlPlane, things: list[dict]) -> None:
-    """Create *things* over a few connections, in order."""
+def in_parallel(plane: ControlPlane, items: list[dict]) -> None:
+    """Create *items* over a few connections, in order."""
     with ThreadPoolExecutor(CREATORS) as creators:
-        list(creators.map(plane.api.create, things))
+        list(creators.map(plane.api.create, items))
 
 
-def spent(extender: Extender) -> tuple[float, float]:
-    """Give the processor time of the event loop, and of everything."""
+def cpu_of(extender: Extender) -> tuple[float, float]:
+    """Return the CPU time of the event loop, and of all threads."""
     worker = list(family(extender.pid))[-1]
     return _cpu_of(f"{worker}/task/{worker}"), cpu_s(extender)
 
 
 def cpu_s(extender: Extender) -> float:
-    """Add up the processor time of the extender and its worker."""
+    """Return the CPU time of the extender and its worker."""
     return sum(_cpu_of(pid) for pid in family(extender.pid))
 
 
 def family(pid: int) -> Iterator[int]:
-    """Give a process and its descendants."""
+    """Yield a process and its descendants."""
     yield pid
     children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
     for child in children:

@@ -1,9 +1,8 @@
-"""The hooks of the real server over a large mirrored cluster: how quick, how dear, how steady.
+"""The hooks of the real server with a large cluster: response times and CPU.
 
-`gang-extender serve` mirrors a canned API server; a raw socket asks filter as kube-scheduler
-does, one call after the other: with nothing else to do, while binds are held, while changes
-pour in and full cycles run one after the other (750 of 1,000 gangs find no room, every time), and
-while somebody asks one what-if after the other and looks at gangs that wait.
+`gang-extender serve` watches a canned API server. A raw socket calls filter as kube-scheduler does,
+one call after the other: on an idle server, while binds wait, during many changes and full cycles
+(750 of 1,000 gangs never fit), and during what-if requests and pages of waiting gangs.
 """
 
 from __future__ import annotations
@@ -26,20 +25,20 @@ from typing import Any
 import yaml
 
 from extender.settings import flag
-from tests.bench.bench_cache import _pour, canned_api, percentile
+from tests.bench.bench_cache import canned_api, percentile, send_changes
 from tests.bench.bench_gangs import cpu_s, family
 from tests.bench.canned_api import GANG, Size, pod
 from tests.certificates import Wallet
 from tests.cluster.extender_process import Extender
 
-HELD = (1_000, 5_000, 10_000)  # the last is the limit (--max-holds)
-NAMES = 500  # what kube-scheduler offers at 5,000 nodes
-#: On a page of which something is still worked out, or has to be asked for again.
+WAITING_BINDS = (1_000, 5_000, 10_000)  # the last is the limit (--max-holds)
+NAMES = 500  # offered by kube-scheduler with 5,000 nodes
+#: On a page that is still being computed, or must be requested again.
 _UNFINISHED = (b"data-unfinished", b"busy with")
 
 
 class Caller:
-    """One keep-alive connection, as kube-scheduler has it."""
+    """One keep-alive connection, like that of kube-scheduler."""
 
     def __init__(self, port: int, tls: ssl.SSLContext | None = None) -> None:
         self._socket = socket.create_connection(("127.0.0.1", port))
@@ -48,7 +47,7 @@ class Caller:
             self._socket = tls.wrap_socket(self._socket, server_hostname="localhost")
 
     def ask(self, verb: str, body: bytes) -> bytes:
-        """Send a call and read its answer."""
+        """Send a call and return the answer."""
         self.send(verb, body)
         return self.read()
 
@@ -73,8 +72,8 @@ class Caller:
         return answer
 
 
-class Asker:
-    """Asks filter again and again, and prints a line about it."""
+class FilterCalls:
+    """Calls filter many times and prints a row of figures."""
 
     def __init__(self, serving: Serving, size: Size, calls: int) -> None:
         self._serving = serving
@@ -84,16 +83,16 @@ class Asker:
         self.names = [f"node-{number:05d}" for number in range(NAMES)]
         waiting = [json.loads(pod(size, size.pods - 1 - number)) for number in range(200)]
         self._members = [self._call(each) for each in waiting]
-        self._ordinary = [self._call(ordinary_pod(waiting[0]))]
+        self._single = [self._call(single_pod(waiting[0]))]
 
-    def show(self, what: str, *, ordinary: bool = False, for_s: float = 0.0) -> None:
-        """Ask about members of gangs that wait, in turn, or about an ordinary pod."""
-        bodies = self._ordinary if ordinary else self._members
+    def show(self, what: str, *, single: bool = False, for_s: float = 0.0) -> None:
+        """Call filter for the members of waiting gangs in turn, or for a single pod."""
+        bodies = self._single if single else self._members
         self._show(what, self._hooks, "filter", bodies, for_s)
 
-    def show_dials(self, what: str) -> None:
-        """Ask about the ordinary pod over a connection of its own, every time."""
-        (body,), times = self._ordinary, []
+    def show_new_connections(self, what: str) -> None:
+        """Call filter for the single pod, each time over a new connection."""
+        (body,), times = self._single, []
         before = cpu_s(self._extender)
         for _ in range(self._calls // 10):
             began = time.perf_counter()
@@ -104,7 +103,7 @@ class Asker:
         self._print(what, times, cpu_s(self._extender) - before)
 
     def show_healthz(self, what: str) -> None:
-        """Ask the probe."""
+        """Call the liveness probe."""
         self._show(what, self._ops, "healthz", [b""])
 
     def _show(
@@ -124,13 +123,13 @@ class Asker:
         p50, p99 = percentile(times, 0.5), percentile(times, 0.99)
         print(f"{what:44} {p50:5.2f} ms {p99:5.2f} ms {cpu_ms:6.2f} ms", flush=True)
 
-    def _call(self, asked: Any) -> bytes:
-        return json.dumps({"Pod": asked, "Nodes": None, "NodeNames": self.names}).encode()
+    def _call(self, pod: Any) -> bytes:
+        return json.dumps({"Pod": pod, "Nodes": None, "NodeNames": self.names}).encode()
 
 
 @dataclass(frozen=True, slots=True)
 class Serving:
-    """A server that runs, and what to speak to its hooks with."""
+    """A running server, and how to connect to its hooks."""
 
     extender: Extender
     #: The port of the canned API server.
@@ -142,8 +141,8 @@ class Serving:
         return Caller(self.extender.ports[0], self.tls)
 
 
-class Curious(threading.Thread):
-    """Asks what would be, ever anew, and what would help, as fast as there are answers."""
+class WhatIfRequests(threading.Thread):
+    """Requests a new what-if and the page of a waiting gang in turn, as fast as possible."""
 
     def __init__(self, port: int, size: Size) -> None:
         super().__init__(daemon=True)
@@ -172,7 +171,7 @@ class Curious(threading.Thread):
         return any(word in page for word in _UNFINISHED)
 
     def end(self) -> None:
-        """Ask no more."""
+        """Stop, and close the connection."""
         self._ends.set()
         self.join()
         self._ops.close()
@@ -181,61 +180,61 @@ class Curious(threading.Thread):
 def main(
     size: Size, calls: int, *, tls: bool = False, brief: bool = False, whatif: bool = False
 ) -> None:
-    """Measure a cluster with room for all who wait, then one in which most wait in vain."""
+    """Measure a cluster in which all waiting pods fit, then one in which most never fit."""
     print(f"{'':44} {'p50':>8} {'p99':>8} {'CPU/call':>9}")
     if whatif:
-        show_curiosity(replace(size, waiting_cpu=20), calls, tls=tls)
+        show_whatif(replace(size, waiting_cpu=20), calls, tls=tls)
         return
     with serving(size, tls=tls) as served:
-        extender, asker = served.extender, Asker(served, size, calls)
-        asker.show("filter, ordinary pod, nothing else to do", ordinary=True)
-        asker.show("filter, gang member, nothing else to do")
-        asker.show_dials("filter, ordinary pod, a new connection each")
+        extender, filters = served.extender, FilterCalls(served, size, calls)
+        filters.show("filter, single pod, idle", single=True)
+        filters.show("filter, gang member, idle")
+        filters.show_new_connections("filter, single pod, a new connection each")
         if brief:
             return
-        asker.show_healthz("/healthz, nothing held")
-        for wanted in HELD:
-            with ExitStack() as held:
-                count = hold(held, served, size, wanted)
-                asker.show(f"filter, ordinary pod, {count} binds held", ordinary=True)
-                asker.show_healthz(f"/healthz, {count} binds held")
+        filters.show_healthz("/healthz, no bind waits")
+        for wanted in WAITING_BINDS:
+            with ExitStack() as connections:
+                count = make_binds_wait(connections, served, size, wanted)
+                filters.show(f"filter, single pod, {count} binds wait", single=True)
+                filters.show_healthz(f"/healthz, {count} binds wait")
                 print(f"{'':44} {resident_mb(extender):.0f} MB resident", flush=True)
     crowded = replace(size, waiting_cpu=20)
     with serving(crowded, tls=tls) as served:
-        extender, asker = served.extender, Asker(served, crowded, calls)
+        extender, filters = served.extender, FilterCalls(served, crowded, calls)
         before = cycles(extender)
-        _pour(served.api, 2000, 240_000)
-        asker.show("filter, gang member, full cycles run", for_s=20)
+        send_changes(served.api, 2000, 240_000)
+        filters.show("filter, gang member, full cycles run", for_s=20)
         count, seconds = (b - a for a, b in zip(before, cycles(extender), strict=True))
         each_ms = seconds / max(count, 1) * 1000
         print(f"{'':44} {count:.0f} cycles meanwhile, {each_ms:.0f} ms each", flush=True)
 
 
-def show_curiosity(size: Size, calls: int, *, tls: bool) -> None:
-    """Measure with nobody who asks what would be, with somebody, and with nobody again."""
+def show_whatif(size: Size, calls: int, *, tls: bool) -> None:
+    """Measure twice without and with what-if requests."""
     with serving(size, tls=tls) as served:
-        asker = Asker(served, size, calls)
+        filters = FilterCalls(served, size, calls)
         for _ in range(2):
-            asker.show("filter, gang member, nobody asks what if", for_s=10)
-            curious = Curious(served.extender.ports[1], size)
-            curious.start()
-            asker.show("filter, gang member, one what-if after another", for_s=20)
-            curious.end()
-            print(f"{'':44} {curious.answers} answers meanwhile", flush=True)
+            filters.show("filter, gang member, no what-if", for_s=10)
+            requests = WhatIfRequests(served.extender.ports[1], size)
+            requests.start()
+            filters.show("filter, gang member, one what-if after another", for_s=20)
+            requests.end()
+            print(f"{'':44} {requests.answers} answers meanwhile", flush=True)
 
 
 @contextmanager
 def serving(size: Size, *, tls: bool = False) -> Iterator[Serving]:
-    """Run the server in front of a canned API server."""
+    """Run the server with a canned API server."""
     with canned_api(size) as api, tempfile.TemporaryDirectory() as folder:
         kubeconfig = write_kubeconfig(Path(folder), api)
-        # Bringing ten thousand binds one by one takes longer than they are held by default.
-        patience = ("--hold-s=120", "--bind-timeout-s=150", "--ticket-s=120")
+        # Ten thousand bind calls one by one take longer than a bind waits by default.
+        timeouts = ("--hold-s=120", "--bind-timeout-s=150", "--ticket-s=120")
         wallet = Wallet(Path(folder) / "tls") if tls else None
         files = (
             f"{flag(name)}={path}" for name, path in (wallet.options if wallet else {}).items()
         )
-        arguments = (*patience, *files)
+        arguments = (*timeouts, *files)
         extender = Extender("bench", Path(folder), kubeconfig=kubeconfig, arguments=arguments)
         extender.start_s = 120
         began = time.monotonic()
@@ -245,13 +244,12 @@ def serving(size: Size, *, tls: bool = False) -> Iterator[Serving]:
             yield Serving(extender, api, wallet.kube_scheduler() if wallet else None)
 
 
-def hold(held: ExitStack, served: Serving, size: Size, wanted: int) -> int:
-    """Bring all but the last member of as many gangs to the barrier as make so many binds.
+def make_binds_wait(connections: ExitStack, served: Serving, size: Size, wanted: int) -> int:
+    """Call bind for all but the last member of gangs until *wanted* binds wait.
 
-    Other nodes are on offer with every call, as kube-scheduler goes round: 500 of them have no
-    room for ten thousand pods.
+    Every call offers other nodes, like kube-scheduler: ten thousand pods do not fit on 500.
     """
-    asker, count = served.caller(), 0
+    filter_caller, count = served.caller(), 0
     nodes_twice = [f"node-{index % size.nodes:05d}" for index in range(2 * size.nodes)]
     for number in range(size.pods - size.waiting, size.pods):
         if number % GANG == GANG - 1:
@@ -260,14 +258,14 @@ def hold(held: ExitStack, served: Serving, size: Size, wanted: int) -> int:
         first = number * NAMES % size.nodes
         names = nodes_twice[first : first + NAMES]
         body = json.dumps({"Pod": member, "Nodes": None, "NodeNames": names}).encode()
-        nodes = json.loads(asker.ask("filter", body))["NodeNames"]
+        nodes = json.loads(filter_caller.ask("filter", body))["NodeNames"]
         if len(nodes) != 1:
             continue
         about = member["metadata"]
         call = {"PodName": about["name"], "PodNamespace": about["namespace"]}
         call |= {"PodUID": about["uid"], "Node": nodes[0]}
         caller = served.caller()
-        held.callback(caller.close)
+        connections.callback(caller.close)
         caller.send("bind", json.dumps(call).encode())
         count += 1
         if count == wanted:
@@ -276,27 +274,27 @@ def hold(held: ExitStack, served: Serving, size: Size, wanted: int) -> int:
 
 
 def cycles(extender: Extender) -> tuple[float, float]:
-    """Give how many cycles were made, and what they took in all."""
+    """Return the number of cycles and their total seconds."""
     count = extender.metric("gang_extender_cycle_seconds_count", step="plan")
     steps = ("snapshot", "plan", "publish", "report")
     return count, sum(extender.metric("gang_extender_cycle_seconds_sum", step=s) for s in steps)
 
 
 def resident_mb(extender: Extender) -> float:
-    """Give the memory of the worker."""
+    """Return the memory of the worker."""
     worker = list(family(extender.pid))[-1]
     pages = int(Path(f"/proc/{worker}/statm").read_text().split()[1])
     return pages * resource.getpagesize() / 2**20
 
 
-def ordinary_pod(member: Any) -> Any:
-    """The same pod without a gang."""
-    metadata = {**member["metadata"], "name": "ordinary", "uid": "ordinary", "annotations": {}}
+def single_pod(member: Any) -> Any:
+    """Return the same pod without a gang."""
+    metadata = {**member["metadata"], "name": "single", "uid": "single", "annotations": {}}
     return {**member, "metadata": {**metadata, "ownerReferences": []}}
 
 
 def write_kubeconfig(folder: Path, port: int) -> Path:
-    """Point at the canned API server."""
+    """Write a kubeconfig with the canned API server."""
     path = folder / "kubeconfig"
     cluster = {"name": "canned", "cluster": {"server": f"http://127.0.0.1:{port}"}}
     context = {"name": "canned", "context": {"cluster": "canned", "user": "canned"}}
@@ -322,8 +320,8 @@ if __name__ == "__main__":
     parser.add_argument("--waiting", type=int, default=20_000)
     parser.add_argument("--calls", type=int, default=3_000)
     parser.add_argument("--tls", action="store_true", help="hooks over mutual TLS")
-    parser.add_argument("--brief", action="store_true", help="only with nothing else to do")
-    parser.add_argument("--whatif", action="store_true", help="only what what-ifs cost the hooks")
+    parser.add_argument("--brief", action="store_true", help="only the idle server")
+    parser.add_argument("--whatif", action="store_true", help="only the effect of what-if requests")
     given = parser.parse_args()
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, 20_000), hard))

@@ -1,7 +1,7 @@
-"""What one tenant can make the planner work: `python -m tests.bench.bench_hostile`.
+"""Work that one tenant can cause in the planner: `python -m tests.bench.bench_hostile`.
 
-Each row is a cluster written to be expensive, planned twice: as it is met first, and again when
-nothing but the time has changed. CPU is the thread's own.
+Each row is a cluster that is expensive to plan. It is planned twice: for the first time, and again
+after only the time has changed. CPU is that of the thread.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ BUDGET_MS = 1_000
 
 
 def ports(count: int = 100) -> Snapshot:
-    """Let 26 pods run on each of 50 nodes and 26 wait, each with so many ports of its own."""
+    """Return 50 nodes with 26 pods each and 26 waiting pods, all with *count* own host ports."""
     kinds = [
         Shape(
             requests=amounts(cpu=0.1, pods=1),
@@ -45,21 +45,21 @@ def ports(count: int = 100) -> Snapshot:
 
 
 def budgets(count: int, selector: Callable[[str], tuple[Requirement, ...]]) -> Snapshot:
-    """Let as many single pods run on a full node, each with a budget, and one gang want it all."""
+    """Return a full node with *count* single pods, a budget for each, and an urgent gang."""
     running = [
         gang(f"a/g{number}", 1, on=["n"], cpu=0.001, each={"labels": {"i": str(number)}})
         for number in range(count)
     ]
-    kept = [
+    pdbs = [
         DisruptionBudget(namespace="a", name=f"b{number}", selector=selector(str(number)))
         for number in range(count)
     ]
     urgent = gang("a/urgent", 1, cpu=4, priority=9)
-    return snapshot([node("n", cpu=4, pods=99_999)], [*running, urgent], budgets=kept)
+    return snapshot([node("n", cpu=4, pods=99_999)], [*running, urgent], budgets=pdbs)
 
 
 def affinities(gangs: int, terms: int) -> Snapshot:
-    """Let gangs ask for one of very many labels, each with a shape of its own."""
+    """Return gangs of different shapes with an affinity of *terms* labels."""
     wanted = tuple(NodeTerm((Requirement("k", "In", (str(each),)),)) for each in range(terms))
     waiting = [
         gang(
@@ -77,7 +77,7 @@ def affinities(gangs: int, terms: int) -> Snapshot:
 
 
 def single_pods(count: int, shapes: int) -> Snapshot:
-    """Let very many gangs of one pod wait in one queue."""
+    """Return *count* waiting gangs of one pod in one queue."""
     waiting = [
         gang(f"a/g{n:05}", 1, cpu=1 + n % shapes / 1000, memory=11 - n % shapes / 1000)
         for n in range(count)
@@ -85,8 +85,8 @@ def single_pods(count: int, shapes: int) -> Snapshot:
     return snapshot(nodes(500), waiting)
 
 
-def small_ones(places: int, wanted: int) -> Snapshot:
-    """Let ten gangs fill nodes with a hundred small pods each, and one gang want nodes whole."""
+def small_pods(places: int, wanted: int) -> Snapshot:
+    """Return nodes with a hundred small pods each, of ten gangs, and a gang of whole nodes."""
     on = [f"n{place + 1}" for place in range(places) for _ in range(10)]
     running = [gang(f"a/g{number}", len(on), min_member=1, on=on, cpu=0.5) for number in range(10)]
     urgent = gang("a/urgent", wanted, cpu=50, priority=9)
@@ -105,14 +105,14 @@ ROWS: dict[str, Callable[[], Snapshot]] = {
     "52 kinds of pods with 100 host ports each": ports,
     "the same with 256": lambda: ports(256),
     "4000 pods with a budget each": lambda: budgets(4000, _own),
-    "4000 budgets that insist on no label": lambda: budgets(4000, _none),
+    "4000 budgets that exclude a label": lambda: budgets(4000, _none),
     "one affinity of 20000 terms": lambda: affinities(1, 20_000),
     "20 affinities of 1000 terms": lambda: affinities(20, 1_000),
-    "8 pods of a node each, over 100 small ones": lambda: small_ones(20, 8),
-    "32 of them": lambda: small_ones(40, 32),
-    "200 of them": lambda: small_ones(200, 200),
+    "8 pods of a whole node, 100 small ones on each": lambda: small_pods(20, 8),
+    "32 of them": lambda: small_pods(40, 32),
+    "200 of them": lambda: small_pods(200, 200),
     "10000 gangs of one pod": lambda: single_pods(10_000, 1),
-    "10000 gangs of one pod, no two alike": lambda: single_pods(10_000, 10_000),
+    "10000 gangs of one pod, 10000 shapes": lambda: single_pods(10_000, 10_000),
 }
 
 
@@ -123,21 +123,21 @@ def main() -> None:
     table = Table(box=None, pad_edge=False)
     for name in ("cluster", "first ms", "again ms", "budget", "fit", "wait"):
         table.add_column(name, justify="left" if name == "cluster" else "right")
-    for name, made in ROWS.items():
+    for name, make in ROWS.items():
         if chosen.only not in name:
             continue
-        snapshot = made()
+        snapshot = make()
         _, first = timed(lambda: make_plan(snapshot))  # noqa: B023 (called at once)
         later = replace(snapshot, now=snapshot.now + 1)
         plan, again = timed(lambda: make_plan(later))  # noqa: B023 (called at once)
-        standings = [verdict.status for verdict in plan.verdicts.values()]
+        statuses = [verdict.status for verdict in plan.verdicts.values()]
         table.add_row(
             name,
             f"{first:.0f}",
             f"{again:.0f}",
             str(BUDGET_MS),
-            str(standings.count(GangStatus.ADMITTED)),
-            str(standings.count(GangStatus.WAITING)),
+            str(statuses.count(GangStatus.ADMITTED)),
+            str(statuses.count(GangStatus.WAITING)),
         )
     Console(width=120).print(table)
 

@@ -1,8 +1,8 @@
-"""What the server takes, by the size of the cluster: `python -m tests.bench.bench_memory`.
+"""Memory of the server, by the size of the cluster: `python -m tests.bench.bench_memory`.
 
-The real server mirrors a canned API server and plans it once. Memory is that of all its processes
-(what they share is counted once), which is what a container's limit is held against. Unlike times
-it does not depend on what else the machine does.
+The real server watches a canned API server and runs one cycle. Memory is that of all its processes,
+shared pages once: the figure to compare with the limit of a container. Unlike times, it does not
+depend on other load of the machine.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ LARGE = (Size(1_000, 20_000, 4_000), Size(2_000, 50_000, 10_000), Size(5_000, 10
 
 
 def main(sizes: tuple[Size, ...]) -> None:
-    """Print one line for each size."""
+    """Print a row for each size."""
     print(f"{'nodes':>6} {'pods':>8} {'waiting':>8} {'now MB':>8} {'peak MB':>8} {'dumped MB':>10}")
     for size in sizes:
         with serving(size) as served:
@@ -37,7 +37,7 @@ def main(sizes: tuple[Size, ...]) -> None:
 
 
 def proportional_mb(extender: Extender) -> float:
-    """Give what the server takes now, shared pages once."""
+    """Return the memory of the server now, shared pages once."""
     kilobytes = 0
     for pid in family(extender.pid):
         lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
@@ -46,7 +46,7 @@ def proportional_mb(extender: Extender) -> float:
 
 
 def peak_mb(extender: Extender) -> float:
-    """Give the most it ever took: what its worker once had and has given back is added."""
+    """Return the largest memory so far: what the worker has freed since is added."""
     worker = list(family(extender.pid))[-1]
     lines = Path(f"/proc/{worker}/status").read_text().splitlines()
     facts = dict(line.split(":", 1) for line in lines)

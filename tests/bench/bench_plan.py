@@ -1,8 +1,8 @@
-"""What planning a large cluster costs: `python -m tests.bench.bench_plan`.
+"""Cost of planning a large cluster: `python -m tests.bench.bench_plan`.
 
-The mirror is filled once; every measured cycle takes a snapshot after a small change and plans
-it, as the product does. CPU is the thread's own time, so that a busy machine shows only in the
-wall column; the best of several cycles is given, with the median beside it.
+The cache is filled once. Every measured cycle takes a snapshot after a small change and plans it,
+as the product does. CPU is that of the thread, so that other load shows only in the wall column.
+The best of several cycles is printed, and the median.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ RUNNING = Shape(requests=Resources({"cpu": 1000, "memory": 4 * GI, "pods": 1}))
 BUDGET_MS = {
     "5000 nodes, 100000 running, 1000 x 20 waiting": 250,
     "one gang of 10000": 500,
-    "1250 full nodes, 685 gangs want victims": 250,
+    "1250 full nodes, 685 gangs need victims": 250,
     "1000 gangs of 1000 shapes": 250,
 }
 
@@ -54,16 +54,16 @@ class Size:
     cpu: int = 4
 
 
-class World:
-    """A mirror filled with running and waiting gangs."""
+class FilledCluster:
+    """A cache filled with running and waiting gangs."""
 
     def __init__(self, size: Size) -> None:
         self.cluster = Cluster(VirtualClock(epoch=900.0))
         self._tick = 0
         for number in range(size.queues):
-            self._tell(Queue(name=f"q{number}", weight=1 + number % 3))
+            self._add(Queue(name=f"q{number}", weight=1 + number % 3))
         for number in range(size.nodes):
-            self._tell(Node(name=f"n{number:05}", allocatable=NODE))
+            self._add(Node(name=f"n{number:05}", allocatable=NODE))
         for first in range(0, size.running, 20):
             count = min(20, size.running - first)
             self.gang(f"run-{first:06}", first // 20 % size.queues, count, RUNNING, size.nodes)
@@ -72,7 +72,7 @@ class World:
             self.gang(f"wait-{number:05}", number % size.queues, size.members, shape, 0)
 
     def gang(self, name: str, queue: int, members: int, shape: Shape, nodes: int) -> None:
-        """Let there be a gang: on so many nodes, or waiting."""
+        """Add a gang: on so many nodes, or waiting."""
         phase = Phase.RUNNING if nodes else Phase.PENDING
         group = PodGroup(
             namespace="a",
@@ -95,18 +95,18 @@ class World:
                 status=Status.RUNNING if nodes else Status.PENDING,
                 node=f"n{(first + number) % nodes:05}" if nodes else "",
             )
-            self._tell(SeenPod(pod, member))
+            self._add(SeenPod(pod, member))
 
-    def _tell(self, item: Queue | Node | SeenPod) -> None:
+    def _add(self, item: Queue | Node | SeenPod) -> None:
         self.cluster.apply(Upsert(item))
 
-    def stir(self) -> None:
-        """Change one pod, so that the next snapshot is not the last one."""
+    def change_one_pod(self) -> None:
+        """Change one pod, so that the next snapshot is a new one."""
         self._tick += 1
         pod = self.cluster.pod(PodUid("run-000000-0"))
         if pod is not None:
             changed = replace(pod, priority=self._tick % 2)
-            self._tell(SeenPod(changed, Membership(key=GangKey("a/run-000000"), named=True)))
+            self._add(SeenPod(changed, Membership(key=GangKey("a/run-000000"), named=True)))
 
 
 _KNOWN: dict[Size, list[Shape]] = {}
@@ -119,7 +119,7 @@ def _shapes(size: Size) -> list[Shape]:
                 requests=Resources(
                     {
                         "cpu": 1000 * (1 + number % size.cpu),
-                        # No two are alike, however many there are.
+                        # All shapes differ.
                         "memory": (1 + number % 7) * GI + number // 91 * MI,
                         "pods": 1,
                     }
@@ -143,30 +143,30 @@ class Cost:
 
 
 def measure(size: Size, cycles: int) -> Cost:
-    """Fill a mirror and plan it over and over."""
-    world = World(size)
+    """Fill a cache and plan it *cycles* times."""
+    filled = FilledCluster(size)
     gc.collect()
     gc.freeze()
     gc.set_threshold(50_000, 50, 100)  # as the product does once it is ready
     snapshots, plans, walls = [], [], []
     plan = Plan()
     for _ in range(cycles + 1):
-        world.stir()
+        filled.change_one_pod()
         wall = time.perf_counter()
-        snapshot, took = timed(lambda: world.cluster.snapshot(1_000.0))
+        snapshot, took = timed(lambda: filled.cluster.snapshot(1_000.0))
         snapshots.append(took)
         plan, took = timed(lambda: make_plan(snapshot))  # noqa: B023 (called at once)
         plans.append(took)
         walls.append((time.perf_counter() - wall) * 1000)
     gc.unfreeze()
-    standings = [verdict.status for verdict in plan.verdicts.values()]
+    statuses = [verdict.status for verdict in plan.verdicts.values()]
     return Cost(
         snapshot=min(snapshots[1:]),
         plan=min(plans[1:]),
         median=statistics.median(plans[1:]),
         wall=min(walls[1:]),
-        admitted=standings.count(GangStatus.ADMITTED),
-        waiting=standings.count(GangStatus.WAITING),
+        admitted=statuses.count(GangStatus.ADMITTED),
+        waiting=statuses.count(GangStatus.WAITING),
     )
 
 
@@ -179,8 +179,8 @@ def timed(call: Callable[[], Any]) -> tuple[Any, float]:
 ROWS: dict[str, Size] = {
     "5000 nodes, 100000 running, 1000 x 20 waiting": Size(),
     "one gang of 10000": Size(gangs=1, members=10_000),
-    "room for a third, queues over their due": Size(cpu=12),
-    "1250 full nodes, 685 gangs want victims": Size(nodes=1_250, running=40_000, gangs=685),
+    "capacity for a third, queues over deserved": Size(cpu=12),
+    "1250 full nodes, 685 gangs need victims": Size(nodes=1_250, running=40_000, gangs=685),
     "1000 gangs of 1000 shapes": Size(shapes=1_000, cpu=13),
     "nodes: 1250": Size(nodes=1_250, running=25_000, gangs=250),
     "nodes: 2500": Size(nodes=2_500, running=50_000, gangs=250),

@@ -1,7 +1,7 @@
-"""An API server of a large cluster, from a can: lists, pages, watches and a tap for changes.
+"""A canned API server of a large cluster: lists, pages, watches and changes on request.
 
-Everything is made before the port is told, so that serving it costs little and what is measured
-is the reader. Run as a process of its own: `python -m tests.bench.canned_api`.
+All objects are made before the port is printed, so that serving them costs little and only the
+reader is measured. It runs as its own process: `python -m tests.bench.canned_api`.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ BOOKMARK = {"k8s.io/initial-events-end": "true"}
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """How large the cluster is; *waiting* of the pods have no node and want *waiting_cpu*."""
+    """The size of the cluster; *waiting* of the pods have no node and request *waiting_cpu*."""
 
     nodes: int
     pods: int
@@ -34,10 +34,10 @@ class Size:
 
 
 def template() -> dict[str, Any]:
-    """A pod as it is in real clusters: 4 KB, most of which no scheduler reads."""
+    """Return a realistic pod: 4 KB, most of which no scheduler reads."""
     managed = {f"f:{field}": {} for field in ("image", "name", "resources", "env", "volumeMounts")}
     owner = {"apiVersion": "batch/v1", "kind": "Job", "name": "~OWNER~", "uid": "~OWNER~"}
-    given = {"cpu": "~CPU~", "memory": "4Gi"}
+    requests = {"cpu": "~CPU~", "memory": "4Gi"}
     return {
         "metadata": {
             "name": "~NAME~",
@@ -69,7 +69,7 @@ def template() -> dict[str, Any]:
                     "image": "registry.example/team/trainer:2026.1",
                     "command": ["python", "-m", "train", "--epochs", "90"],
                     "env": [{"name": f"SETTING_{n}", "value": f"value-{n}"} for n in range(30)],
-                    "resources": {"requests": given, "limits": given},
+                    "resources": {"requests": requests, "limits": requests},
                     "volumeMounts": [{"name": "kube-api-access-~UID~", "mountPath": "/var/run"}],
                 }
             ],
@@ -98,8 +98,8 @@ def template() -> dict[str, Any]:
                     "restartCount": 0,
                     "image": "registry.example/team/trainer:2026.1",
                     "imageID": "registry.example/team/trainer@sha256:" + "0" * 64,
-                    "allocatedResources": given,
-                    "resources": {"requests": given, "limits": given},
+                    "allocatedResources": requests,
+                    "resources": {"requests": requests, "limits": requests},
                     "state": {"running": {"startedAt": "2026-01-01T00:00:00Z"}},
                 }
             ],
@@ -109,12 +109,12 @@ def template() -> dict[str, Any]:
 
 @cache
 def _cut() -> list[str]:
-    """The template as text between marks: even places are text, odd ones are marks."""
+    """Return the template split at its marks: even elements are text, odd ones are marks."""
     return json.dumps(template(), separators=(",", ":")).split("~")
 
 
 def pod(size: Size, number: int, *, version: int = 1, phase: str = "") -> bytes:
-    """Pod *number*: most are members of gangs, some belong to others, the last ones wait."""
+    """Return pod *number*: most are gang members, some are of another scheduler, the last wait."""
     waits = number >= size.pods - size.waiting
     owner = f"job-{number // GANG}"
     marks = {
@@ -135,8 +135,8 @@ def pod(size: Size, number: int, *, version: int = 1, phase: str = "") -> bytes:
 
 
 def node(number: int) -> bytes:
-    """A node with the usual amount of status."""
-    room = {"cpu": "64", "memory": "256Gi", "pods": "110", "ephemeral-storage": "900Gi"}
+    """Return a node with a realistic status."""
+    capacity = {"cpu": "64", "memory": "256Gi", "pods": "110", "ephemeral-storage": "900Gi"}
     name = f"node-{number:05d}"
     return json.dumps(
         {
@@ -148,8 +148,8 @@ def node(number: int) -> bytes:
             },
             "spec": {},
             "status": {
-                "allocatable": room,
-                "capacity": room,
+                "allocatable": capacity,
+                "capacity": capacity,
                 "conditions": [{"type": "Ready", "status": "True"}],
                 "images": [
                     {"names": [f"registry.example/image-{n}@sha256:{'0' * 64}"], "sizeBytes": n}
@@ -161,7 +161,7 @@ def node(number: int) -> bytes:
 
 
 def group(number: int) -> bytes:
-    """The PodGroup of twenty pods."""
+    """Return the PodGroup of twenty pods."""
     meta = {"name": f"job-{number}", "namespace": f"team-{number % 50}", "uid": f"g{number}"}
     spec = {"minMember": GANG, "queue": f"queue-{number % 10}"}
     return json.dumps({"metadata": meta | {"resourceVersion": "1"}, "spec": spec}).encode()
@@ -175,7 +175,7 @@ def _named(prefix: str, count: int, **rest: Any) -> list[bytes]:
 
 
 class Server(ThreadingHTTPServer):
-    """Knows the whole cluster and how many changes are still to be told."""
+    """The objects of the cluster, and how many changes are still to be sent."""
 
     daemon_threads = True
     request_queue_size = 64
@@ -195,33 +195,33 @@ class Server(ThreadingHTTPServer):
         }
         self.rate = 0
         self.left = 0
-        self.tap = threading.Event()
+        self.has_changes = threading.Event()
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Say nothing of readers that were killed."""
+        """Print nothing about readers that were killed."""
 
     def changes(self) -> Iterator[bytes]:
-        """Pods that turn from Running to Unknown and back, at the rate that was asked for."""
-        told, running = 0, self.size.pods - self.size.waiting
+        """Yield pods that change from Running to Unknown and back, at the requested rate."""
+        sent, running = 0, self.size.pods - self.size.waiting
         while True:
-            self.tap.wait()
+            self.has_changes.wait()
             began = time.monotonic()
             done = 0
             while self.left > 0:
                 due = int((time.monotonic() - began) * self.rate) - done
                 for _ in range(min(due, self.left)):
-                    number = told * 7919 % running
-                    phase = ("Unknown", "Running")[told // running % 2]
-                    yield pod(self.size, number, version=told + 2, phase=phase)
-                    told += 1
+                    number = sent * 7919 % running
+                    phase = ("Unknown", "Running")[sent // running % 2]
+                    yield pod(self.size, number, version=sent + 2, phase=phase)
+                    sent += 1
                     done += 1
                     self.left -= 1
                 time.sleep(0.002)
-            self.tap.clear()
+            self.has_changes.clear()
 
 
 class Handler(BaseHTTPRequestHandler):
-    """Speaks as much of the API server's language as a list and a watch need."""
+    """Answers the lists, watches and writes of the extender."""
 
     protocol_version = "HTTP/1.1"
     server: Server
@@ -238,18 +238,18 @@ class Handler(BaseHTTPRequestHandler):
             self._answer(200, _page(objects, query))
 
     def do_PATCH(self) -> None:
-        """Take status, wake-ups and events, and forget them."""
+        """Accept status, wake-ups and events, and ignore them."""
         self.rfile.read(int(self.headers.get("Content-Length", 0)))
         self._answer(200, b"{}")
 
     def do_POST(self) -> None:
-        if not self.path.startswith("/tap"):
+        if not self.path.startswith("/changes"):
             self.do_PATCH()
             return
         query = parse_qs(urlsplit(self.path).query)
         self.server.rate = int(query["rate"][0])
         self.server.left = int(query["count"][0])
-        self.server.tap.set()
+        self.server.has_changes.set()
         self._answer(200, b"{}")
 
     def _answer(self, status: int, body: bytes) -> None:
@@ -278,7 +278,7 @@ class Handler(BaseHTTPRequestHandler):
             self.close_connection = True
 
     def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 (the parent's name)
-        """Keep quiet."""
+        """Print nothing."""
 
 
 def _page(objects: list[bytes], query: dict[str, str]) -> bytes:
@@ -289,8 +289,8 @@ def _page(objects: list[bytes], query: dict[str, str]) -> bytes:
     return head + b",".join(objects[begin:end]) + b"]}"
 
 
-def _chunk(verb: bytes, thing: bytes) -> bytes:
-    line = b'{"type":"' + verb + b'","object":' + thing + b"}\n"
+def _chunk(kind: bytes, item: bytes) -> bytes:
+    line = b'{"type":"' + kind + b'","object":' + item + b"}\n"
     return b"%x\r\n%b\r\n" % (len(line), line)
 
 

@@ -146,6 +146,7 @@ class Service(PortForward):
         self._pods = pods
         self._labelled = labelled
         self._ports: list[int] = []
+        self._rng = random.Random(0)
         self._poller = Poller(self._read_labels, _POLL_S)
 
     @property
@@ -153,7 +154,7 @@ class Service(PortForward):
         return f"http://127.0.0.1:{self.port}"
 
     def choose(self) -> int | None:
-        return random.choice(self._ports) if self._ports else None
+        return self._rng.choice(self._ports) if self._ports else None
 
     def __enter__(self) -> Self:
         self._poller.__enter__()

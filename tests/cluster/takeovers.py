@@ -67,9 +67,9 @@ def run_round(
     kind: str,
     namespace: str,
     selector: dict[str, str],
-    rng: random.Random | None = None,
+    fails_after_s: float = 0.0,
 ) -> Round:
-    """Run one round: gangs are created all the time, and the leader fails at a random moment."""
+    """Run one round: gangs are created all the time, and the leader fails *fails_after_s* later."""
     candidates.start_all()
     candidates.leader()
     played = Round(kind)
@@ -77,8 +77,7 @@ def run_round(
     since = datetime.now(UTC)
     with arrivals:
         arrivals.observer.wait_for(2 * SIZE, _TIMEOUT_S)
-        # At any moment between two renewals of the lease, and between two binds of a gang.
-        threading.Event().wait((rng or random.Random()).uniform(0.0, 2.0))
+        threading.Event().wait(fails_after_s)
         leader = candidates.leader()
         _FAILURES[kind](candidates, leader, played, arrivals)
         arrivals.end(_TIMEOUT_S)
@@ -180,8 +179,7 @@ def pool(candidates: Candidates, node_count: int = 2) -> Iterator[dict[str, str]
 def rounds(
     candidates: Candidates, kinds: tuple[str, ...], count: int, seed: int
 ) -> Iterator[Round]:
-    """Run *count* rounds of each kind, in turn; *seed* determines when a leader fails."""
-    rng = random.Random(seed)
+    """Run *count* rounds of each kind, in turn; *seed* determines when each leader fails."""
     api = candidates.plane.api
     with pool(candidates) as selector:
         for number in range(count):
@@ -189,7 +187,10 @@ def rounds(
                 words = kind.lower().replace(" ", "-")
                 namespace = f"{candidates.scheduler_name}-{words}-{number}"
                 api.create(objects.namespace(namespace))
-                yield run_round(candidates, kind, namespace, selector, rng)
+                # At any moment between two renewals of the lease, and between two binds of a gang.
+                # Each round has its own draw: other rounds, and --kinds, do not change it.
+                fails_after_s = random.Random(f"{seed} {kind} {number}").uniform(0.0, 2.0)
+                yield run_round(candidates, kind, namespace, selector, fails_after_s)
                 for resource in (objects.POD_GROUPS, "pods"):
                     with suppress(ApiError):
                         api.delete_all(resource, namespace, grace_seconds=0)

@@ -75,8 +75,8 @@ PARTS: dict[str, Callable[[], list[list[str]]]] = {
     "fuzz": lambda: [_pytest("tests/nightly/fuzz"), ["tests.nightly.fuzz", "--seconds", "30"]],
     "soak": lambda: [
         _pytest("tests/nightly/soak"),
-        ["tests.nightly.soak.soak", "2000"],
-        ["tests.nightly.soak.holds", "20000"],
+        ["tests.nightly.soak", "system", "2000"],
+        ["tests.nightly.soak", "permit", "20000"],
     ],
     "mutations": lambda: [["tests.nightly.mutations"]],
     "browser": lambda: [_pytest("tests/nightly/browser", "-p", "no:randomly", workers="1")],

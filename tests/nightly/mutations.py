@@ -130,6 +130,151 @@ hook-secret-not-compared  hooks/server.py  web/test_caller_check.py
     A caller of the hooks may show any secret.
 -   scheme.lower() == b"basic" and hmac.compare_digest(password, self._secret)
 +   scheme.lower() == b"basic" and bool(password)
+
+reserved-pod-not-woken  reservations/ledger.py  test_stories.py
+    A pod that gets a reservation after it was refused is not woken.
+-   elif reservation.gang not in self.opening and self.wakeups.is_due(reservation, now):
++   elif False:
+
+woken-before-whole-gang-reserved  reservations/ledger.py  reservations/test_ledger.py
+    Members of a large gang are woken before all of them have reservations.
+-   elif reservation.gang not in self.opening and self.wakeups.is_due(reservation, now):
++   elif self.wakeups.is_due(reservation, now):
+
+admitted-before-whole-gang-reserved  reservations/ledger.py  reservations/test_ledger.py
+    Members of a large gang are admitted before all of them have reservations.
+-   if reservation.gang in self.opening:
++   if False:
+
+bound-to-reserved-capacity  reservations/ledger.py  reservations/test_ledger.py
+    A single pod is bound though its capacity was reserved for others after filter admitted it.
+-   if not self.capacity.nodes_for(pod.shape, (node,)):
++   if False:
+
+bound-to-shrunk-node  reservations/ledger.py  reservations/test_ledger.py
+    A single pod is bound to its reserved node however small that is now.
+-   return self._may_keep_node(pod, node)
++   return True
+
+late-bind-skips-queue-limit  reservations/ledger.py  reservations/test_ledger.py
+    A bind that comes after its reservation expired is not checked against its queue.
+-   return known is not None or is_native or self._queue_allows(pod, uid)
++   return True
+
+late-bind-not-counted  reservations/ledger.py  test_stories.py
+    A bind that comes after its reservation expired counts in no queue until the watch shows it.
+-   self._record(pod, gang, node, queue, Stage.BINDING)
++   pass
+
+expires-while-members-wait  reservations/ledger.py  reservations/test_ledger.py
+    Reservations of a gang expire though binds of other members wait.
+-   if any(each.stage in (Stage.WAITING, Stage.BINDING, Stage.UNKNOWN) for each in siblings):
++   if False:
+
+capacity-free-while-unknown  reservations/ledger.py  test_stories.py
+    The capacity of a binding without an answer is released.
+-   self._table.advance(uid, Stage.UNKNOWN, node)
++   self.release(uid)
+
+swapped-to-worse-node  reservations/ledger.py  reservations/test_ledger.py
+    A reservation is swapped to a node that shrank.
+-   if not self._is_valid(reservation):
++   if False:
+
+unschedulable-member-stays-filtered  reservations/ledger.py  test_stories.py
+    A member that filter admitted, and for which no node was found, is taken to be on its way.
+-   self._table.pod_unschedulable(uid, pod.refusal)
++   pass
+
+requested-cycle-does-not-run  planning_loop.py  test_stories.py
+    A requested cycle does not run while nothing has changed.
+-   if self._is_requested or self._cluster.reservations.is_backoff_over():
++   if self._cluster.reservations.is_backoff_over():
+
+taint-ignored-before-binding  permit/checks.py  test_stories.py
+    The taints of a node are not checked before the bindings of a gang are sent.
+-   return node is not None and accepts(node, pod.shape)
++   return node is not None
+
+guarantee-ignored  planner/quota.py  test_stories.py
+    Queues have no guarantee, in the plan and in filter.
+-   self.guarantee = dict(guarantee)
++   self.guarantee = {}
+
+rejected-node-for-all  cache/gangs.py  test_stories.py
+    A node that is rejected for one gang is rejected for every pod of the shape.
+-   pods = _with_own_shapes(pods, members, rejected)
++   pass
+
+rejected-node-remembered  cache/gang_history.py  reservations/test_ledger.py
+    The rejected nodes of a gang are remembered after its end.
+-   self._keep(gang, {})
++   pass
+
+filtered-pod-not-planned  cache/gangs.py  test_stories.py
+    A cycle does not count pods that only filter has seen.
+-   if not pods:
++   if True:
+
+placement-skips-queue-limit  reservations/apply_plan.py  test_stories.py
+    A placement is applied without asking what its queue has left.
+-   return self._ledger.allowance.problem_of(gang.queue, namespace, total) is None
++   return True
+
+placement-on-tainted-node  reservations/apply_plan.py  reservations/test_ledger.py
+    Capacity is reserved on a node that was tainted since the snapshot.
+-   if not _is_unchanged(self._cluster.node(name), seen) or not self._ledger.capacity.fits(
++   if not self._ledger.capacity.fits(
+
+refused-placement-without-backoff  reservations/apply_plan.py  reservations/test_ledger.py
+    A gang whose placement is refused again and again does not back off.
+-   if times > MOST_REFUSALS:
++   if False:
+
+single-pod-without-placement  reservations/apply_plan.py  test_stories.py
+    Single pods get no placement where gangs wait for capacity.
+-   return queue.left is None and not any(map(self._is_unschedulable, gang.waiting))
++   return not any(map(self._is_unschedulable, gang.waiting))
+
+refusal-of-the-snapshot  reservations/apply_plan.py  test_stories.py
+    Whether a single pod is unschedulable is read from the snapshot, which is older.
+-   return was_refused or bool(now.refusal) or pod.created <= self._started
++   return was_refused or bool(pod.refusal) or pod.created <= self._started
+
+used-up-resource-closes-queue  reservations/capacity.py  test_stories.py
+    A queue that has used up one resource is closed to pods that do not request it.
+-   if any(a > left.amount(n) - spent.amount(n) for n, a in amounts.items() if a > 0):
++   if any(left[n] <= spent.amount(n) for n in left):
+
+capacity-of-sent-binding-given-away  reservations/capacity.py  reservations/test_ledger.py
+    The capacity of a binding that was sent is given to another pod.
+-   committed, shrunk = self._table.committed_nodes(), self._cluster.recently_shrunk()
++   committed, shrunk = {}.keys(), self._cluster.recently_shrunk()
+
+shrunk-node-trusted  reservations/capacity.py  reservations/test_ledger.py
+    A node that just shrank is taken to be as large as kube-scheduler assumes.
+-   committed, shrunk = self._table.committed_nodes(), self._cluster.recently_shrunk()
++   committed, shrunk = self._table.committed_nodes(), {}.keys()
+
+full-cluster-not-probed  reservations/probe.py  test_stories.py
+    kube-scheduler is not probed where all nodes are full.
+-   node = self._cluster.any_node() if pod.lacks_capacity else ""
++   node = ""
+
+nomination-outlives-reservation  reservations/wakeups.py  test_stories.py
+    A pod stays nominated to a node after its reservation was released.
+-   if self._woken.pop(each.uid, None) is not None
++   if False
+
+shrunk-node-ignored-before-binding  permit/checks.py  test_stories.py
+    Whether a node still has the capacity is not checked before the bindings of a gang are sent.
+-   if not facts.fits(node, [bind.uid for bind in wanted]):
++   if False:
+
+backoff-by-wall-clock  cache/cluster.py  test_stories.py
+    A clock that is set back lengthens the backoff of a gang.
+-   clock.monotonic,
++   clock.now,
 """
 
 
@@ -280,7 +425,7 @@ def main() -> int:
     options = parser.parse_args()
     wanted = [m for m in MUTATIONS if not options.only or m.name in options.only]
     if options.list:
-        print(*(f"{m.name:32} {m.wrong}" for m in wanted), sep="\n")
+        print(*(f"{m.name:36} {m.wrong}" for m in wanted), sep="\n")
         return 0
     if stale := list(filter(None, map(_mend, wanted))):
         parser.exit(1, "\n".join([*stale, ""]))
@@ -292,7 +437,7 @@ def main() -> int:
             verdict = copy.find(mutation, options.tests)
             found += verdict.is_found
             took_s = time.monotonic() - began
-            print(f"{mutation.name:32} {took_s:5.1f} s  {verdict.said}", flush=True)
+            print(f"{mutation.name:36} {took_s:5.1f} s  {verdict.said}", flush=True)
     print(f"{found} of {len(wanted)} found")
     return 0 if found == len(wanted) else 1
 

@@ -8,9 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from itertools import combinations, product
-from typing import NamedTuple
 
-from hypothesis import HealthCheck, Phase, settings, strategies as st
+from hypothesis import HealthCheck, settings, strategies as st
 from hypothesis.stateful import (
     RuleBasedStateMachine,
     initialize,
@@ -25,7 +24,6 @@ from extender.planner.policy_parser import DEFAULT
 from extender.sim.api_server import OUTCOMES
 from extender.sim.kube_scheduler import SchedulerOptions
 
-from .referee import Breach
 from .world import GPU, TREE, World, amounts
 
 STEPS = 30
@@ -96,22 +94,11 @@ def one_of(*choices: Iterable[object]) -> st.SearchStrategy[tuple[object, ...]]:
     return st.sampled_from(list(product(*choices)))
 
 
-class Theme(NamedTuple):
-    """What stories are about."""
-
-    troubles: tuple[str, ...] = ()
-    #: A kind of cluster.
-    queues: str = ""
-
-
 class SystemMachine(RuleBasedStateMachine):
     """What people, kube-scheduler, the API server, the planner and time do."""
 
-    #: Rules of the referee that are not checked, for a search for other breaches.
-    ignored: frozenset[str] = frozenset()
-    #: What all stories have in common, for a search for something rare. Otherwise it is drawn.
-    theme: Theme = Theme()
-    afterwards_s = AFTERWARDS_S
+    #: A key of `QUEUES`; otherwise it is drawn.
+    queue_kind = ""
 
     def __init__(self) -> None:
         super().__init__()
@@ -130,14 +117,13 @@ class SystemMachine(RuleBasedStateMachine):
     )
     def begin(self, cpus, has_gpus, kind, ways, prompt, troubles):
         self.world.close()
-        self.troubles = self.theme.troubles or troubles
-        kind = self.theme.queues or kind
+        self.troubles = troubles
+        kind = self.queue_kind or kind
         sample, hints, clears = ways
         self.world = World(
             SchedulerOptions(sample=sample, hints=hints, clears_nominations=clears),
             TREE if kind == "tree" else DEFAULT,
         )
-        self.world.referee.ignored = self.ignored
         for number, cpu in enumerate(cpus, start=1):
             self.world.create_node(f"n{number}", cpu, gpu=2 if has_gpus and number == 1 else 0)
         for thing in (*QUEUES[kind], *NAMESPACES.get(kind, ())):
@@ -348,33 +334,20 @@ class SystemMachine(RuleBasedStateMachine):
             if not self.world.referee.has_found_something:
                 self.world.api.answers_at_once = True
                 self.world.finish_pass()
-                self.world.run_out(self.afterwards_s)
+                self.world.run_out(AFTERWARDS_S)
                 self.world.referee.check_everything_that_fits_has_started()
         finally:
             self.world.close()
 
 
-#: The default of Hypothesis: a story that breaks a rule is shrunk as far as possible.
-ALL_PHASES = tuple(Phase)
-
-
-def play(
-    machine: type[SystemMachine],
-    stories: int,
-    *,
-    phases: tuple[Phase, ...] = ALL_PHASES,
-) -> None:
-    """Play so many stories of any order of events."""
+def play(machine: type[SystemMachine], stories: int) -> None:
+    """Play *stories* with random events."""
     run_state_machine_as_test(
         machine,
         settings=settings(
             max_examples=stories,
             stateful_step_count=STEPS,
-            phases=phases,
             report_multiple_bugs=False,
             suppress_health_check=list(HealthCheck),
         ),
     )
-
-
-__all__ = ["Breach", "SystemMachine", "Theme", "play"]

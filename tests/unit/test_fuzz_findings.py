@@ -30,7 +30,7 @@ from extender.web.api import json_chunks
 from tests.nightly.fuzz.edge import CORPUS, must_be_text
 from tests.nightly.fuzz.edges.hook_port import HookStreams
 from tests.nightly.fuzz.edges.page_port import PageStreams
-from tests.nightly.fuzz.edges.terminal import _documents
+from tests.nightly.fuzz.edges.terminal import documents as responses
 
 PODS = resources.pods(frozenset({"gang-scheduler"}))
 
@@ -156,10 +156,10 @@ def test_garbage_after_the_last_bind_neither_answers_nor_loses_a_waiting_bind() 
     sent = (CORPUS / "hook-port" / "garbage-behind-a-last-bind.http").read_bytes()
 
     with HookStreams() as edge:
-        _, verdict = edge.verdict_of(sent)
+        result = edge.result_of(sent)
 
-    assert verdict.asked == (("bind", b'{"a":1}'),)
-    assert (verdict.statuses, verdict.end) == ((), "open")
+    assert result.answered == (("bind", b'{"a":1}'),)
+    assert (result.statuses, result.end) == ((), "open")
 
 
 @pytest.mark.parametrize("name", ["garbage-behind-a-last-question", "upgrade-and-more"])
@@ -167,10 +167,10 @@ def test_garbage_after_the_last_request_does_not_answer_it(name: str) -> None:
     sent = (CORPUS / "page-port" / f"{name}.http").read_bytes()
 
     with PageStreams() as edge:
-        verdict = edge.verdict_of(sent, is_slow=True)
+        result = edge.result_of(sent, is_slow=True)
 
-    assert len(verdict.statuses) == 1
-    assert 400 not in verdict.statuses
+    assert len(result.statuses) == 1
+    assert 400 not in result.statuses
 
 
 def test_api_answers_contain_no_control_characters_and_keep_their_meaning() -> None:
@@ -236,14 +236,14 @@ def test_an_answer_with_an_invalid_field_is_rejected_with_its_place(
     sent = json.loads((CORPUS / "terminal" / f"{name}.json").read_text())
 
     with pytest.raises(msgspec.ValidationError, match=re.escape(f"- at `$.{place}`")):
-        msgspec.convert(sent["told"], kind)
+        msgspec.convert(sent["response"], kind)
 
 
 @pytest.mark.parametrize(
     ("name", "kind"), [("plan", documents.Plan), ("explain", documents.Explanation)]
 )
 def test_a_document_of_the_api_is_read_whole(name: str, kind: type[msgspec.Struct]) -> None:
-    sent = msgspec.json.encode(_documents()[name])
+    sent = msgspec.json.encode(responses()[name])
 
     assert msgspec.json.encode(msgspec.json.decode(sent, type=kind)) == sent
 

@@ -13,7 +13,7 @@ from contextlib import ExitStack, closing
 
 import pytest
 
-from tests.bench.bench_hooks import Serving, ordinary_pod, resident_mb, serving
+from tests.bench.bench_hooks import Serving, resident_mb, serving, single_pod
 from tests.bench.canned_api import Size, pod
 from tests.cluster.components import answers
 from tests.nightly.attacks.attackers import ON_HOOKS, ON_OPERATIONS, Done, under
@@ -67,7 +67,7 @@ def served() -> Iterator[Serving]:
 
 @pytest.fixture(scope="module")
 def filter_call() -> bytes:
-    sent = ordinary_pod(json.loads(pod(SIZE, 0)))
+    sent = single_pod(json.loads(pod(SIZE, 0)))
     names = [f"node-{index:05d}" for index in range(SIZE.nodes)]
     return json.dumps({"Pod": sent, "Nodes": None, "NodeNames": names}).encode()
 

@@ -169,7 +169,7 @@ def run_script(
         complaints: list[str] = []
         for number, part in enumerate(parts):
             if number:
-                complaints += _pause(candidates, record, *actors[1:])
+                complaints += pause(candidates, record, *actors[1:])
             left_s = min(each_s, seconds - number * each_s)
             for turns, playing, actor in zip(part, lanes, actors, strict=True):
                 playing.start(turns, actor.acts, left_s)
@@ -194,13 +194,13 @@ def run_script(
         [turn for playing in lanes for turn in playing.played],
         actors[2].takeovers_s,
         machine.stolen_share,
-        [*actors[2].complaints, *complaints, *writes, *_by_itself(plane)],
+        [*actors[2].complaints, *complaints, *writes, *ended_by_itself(plane)],
         lanes=wanted,
         failed=[turn for playing in lanes for turn in playing.failed],
     )
 
 
-def _pause(
+def pause(
     candidates: Candidates, record: Record, administrators: Administrators, machines: Machines
 ) -> Iterator[str]:
     """End all faults, wait until nothing changes, and yield what cannot be checked."""
@@ -319,7 +319,7 @@ def _status_of(record: Record, gang: str) -> int:
     return sum(pod.stands for pod in _world(record).gangs[gang])
 
 
-def _by_itself(plane: ControlPlane) -> Iterator[str]:
+def ended_by_itself(plane: ControlPlane) -> Iterator[str]:
     """Yield tracebacks and worker restarts of extenders, which no turn causes."""
     for program in plane.programs:
         if isinstance(program, SteppedReplica):

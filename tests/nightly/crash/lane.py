@@ -136,11 +136,6 @@ class Lane:
     ) -> None:
         self._running.close()
 
-    def _stop_keeper(self, keeper: threading.Thread) -> None:
-        self._ends.set()
-        self._was_killed.set()
-        keeper.join(60)
-
     def _start(self) -> None:
         running = self._running
         self.plane = running.enter_context(ControlPlane(self._folder, audit=False))
@@ -165,9 +160,10 @@ class Lane:
         address: Any = _Address(f"http://127.0.0.1:{self.hooks.port}")
         config = self.plane.scheduler_config(address, *CONFIG_FLAGS)
         self.scheduler = running.enter_context(self.plane.scheduler(config))
-        keeper = threading.Thread(target=self._restart_killed, name="keeper", daemon=True)
+        keeper = threading.Thread(target=self.restart_killed, name="keeper", daemon=True)
         keeper.start()
-        running.callback(self._stop_keeper, keeper)
+        running.callback(keeper.join, 60)
+        running.callback(self.stop_restarting)
 
     def _open_proxies(self) -> None:
         self.calls = Proxy(
@@ -218,7 +214,13 @@ class Lane:
                     return
             time.sleep(0.002)
 
-    def _restart_killed(self) -> None:
+    def stop_restarting(self) -> None:
+        """Let `restart_killed` return."""
+        self._ends.set()
+        self._was_killed.set()
+
+    def restart_killed(self) -> None:
+        """Restart the extender whenever it was killed."""
         while True:
             self._was_killed.wait()
             if self._ends.is_set():

@@ -199,20 +199,23 @@ def choose(
     limit: int = 0,
     seed: int = 0,
 ) -> list[Try]:
-    """Choose *limit* of them at random, evenly over the kinds of points."""
+    """Choose *limit* of them at random, evenly over the kinds of points.
+
+    Each point has its own draw, so that a seed chooses the same ones in any order of *found*, and
+    nearly the same if a scene has a call more or less.
+    """
+
+    def draw(what: object) -> float:
+        return random.Random(f"{seed} {what}").random()
+
     kinds: dict[tuple[str, Fault], list[Try]] = defaultdict(list)
     for each in found:
         assert each.point is not None
         if _is_named(each.point.site, sites) and _is_named(each.point.fault, faults):
             kinds[each.point.site, each.point.fault].append(each)
-    rng = random.Random(seed)
-    for these in kinds.values():
-        rng.shuffle(these)
-    columns = list(kinds.values())
-    rng.shuffle(columns)
+    columns = [sorted(kinds[kind], key=draw) for kind in sorted(kinds, key=draw)]
     evenly = [each for row in zip_longest(*columns) for each in row if each is not None]
-    chosen = evenly[: limit or len(evenly)]
-    rng.shuffle(chosen)
+    chosen = sorted(evenly[: limit or len(evenly)], key=draw)
     # Points that need an extender with other timeouts come last: it is restarted only once.
     return sorted(chosen, key=lambda each: bool(each.point and each.point.fault is Fault.SILENT))
 

@@ -30,16 +30,16 @@ _OF_A_DEMO = re.compile(
 
 
 @cache
-def backfill(long: str, word: str) -> Result:
+def backfill(long: str, setting: str) -> Result:
     """Run the scenario `backfill` once."""
-    policy = next(p for name, of, p in bench_backfill.LINES if (name, of) == (long, word))
-    return bench_backfill.ran(long, policy)
+    policy = next(p for name, of, p in bench_backfill.ROWS if (name, of) == (long, setting))
+    return bench_backfill.run(long, policy)
 
 
 def _backfill() -> str:
     rows = [
-        bench_backfill.row(long, word, backfill(long, word))
-        for long, word, _ in bench_backfill.LINES
+        bench_backfill.row(long, setting, backfill(long, setting))
+        for long, setting, _ in bench_backfill.ROWS
     ]
     return "\n".join((bench_backfill.HEAD, *rows)) + "\n"
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from extender.planner.policy import Starvation
-from tests.bench.bench_backfill import HONEST, LIARS
+from tests.bench.bench_backfill import EARLY, EXACT
 from tests.nightly.docs.figures import FIGURES, MARK, backfill, written
 from tests.unit.docs.tables.parts import parts
 
@@ -31,13 +31,13 @@ def start(long: str, word: str) -> float:
 
 @pytest.mark.timeout(300)
 def test_backfill_uses_reserved_capacity_without_delaying_the_large_gang() -> None:
-    without, with_it = backfill(HONEST, "0s"), backfill(HONEST, "10m")
+    without, with_it = backfill(EXACT, "0s"), backfill(EXACT, "10m")
 
-    assert start(HONEST, "10m") == start(HONEST, "0s")
+    assert start(EXACT, "10m") == start(EXACT, "0s")
     assert with_it.used["cpu"].mean() > without.used["cpu"].mean()
     assert not any(run.evicted for run in with_it.runs)
 
 
 @pytest.mark.timeout(300)
 def test_wrong_durations_delay_the_large_gang_by_at_most_the_configured_time() -> None:
-    assert start(LIARS, "10m") - start(LIARS, "0s") <= Starvation().backfill_s
+    assert start(EARLY, "10m") - start(EARLY, "0s") <= Starvation().backfill_s

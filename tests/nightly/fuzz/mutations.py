@@ -1,4 +1,4 @@
-"""Real messages, changed by chance: their bytes, or their meaning where they are JSON."""
+"""Random changes of real messages: of their bytes, or of their values if they are JSON."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from random import Random
 from typing import Any
 
-#: Steers whatever prints it, and is markup for some.
+#: Control characters for a terminal, and markup.
 EVIL = "[/][link=http://x]y\x1b[2J\x9b31m\x1b]0;t\x07\r\u202e\u2066\u2028\x85\ufeff\nz"
 TEXTS = (
     "", " ", "0", "-1", "1.5", "1Ki", "1e400", "1e-400", "9" * 70, "0x" + "f" * 99, "NaN", "null",
@@ -22,59 +22,59 @@ NUMBERS = (
     2**64, 10**30, 10**400, 0.0, -0.0, 0.5, 1e-9, 1e15, 1e308, 1e-308,
 )  # fmt: skip
 _HOW_OFTEN = (2, 3, 10, 70, 300, 1100)
-#: Stands for what is deeper than Python writes.
+#: Replaced by a nesting that is too deep for Python to write.
 _DEEP = "@deep@"
-#: A document of more places is large enough.
+#: A document with more places does not grow.
 _MOST_PLACES = 5000
 
 
-def odd(chance: Random) -> Any:
-    """Give a value that is not what anybody expects."""
-    kind = chance.randrange(8)
+def odd(rng: Random) -> Any:
+    """Return an unexpected value."""
+    kind = rng.randrange(8)
     if kind < 3:
-        return chance.choice(TEXTS)
+        return rng.choice(TEXTS)
     if kind < 5:
-        return chance.choice(NUMBERS)
+        return rng.choice(NUMBERS)
     if kind == 5:
-        return chance.choice((None, True, False, float("nan"), float("inf")))
+        return rng.choice((None, True, False, float("nan"), float("inf")))
     if kind == 6:
-        return chance.choice(([], {}, [[]], [None], {"": None}, [{}], {"a": []}))
-    thing: Any = chance.choice((None, 1, "x"))
-    for _ in range(chance.choice(_HOW_OFTEN[:4])):
-        thing = [thing] if chance.random() < 0.5 else {"a": thing}
-    return chance.choice((thing, thing, _DEEP))
+        return rng.choice(([], {}, [[]], [None], {"": None}, [{}], {"a": []}))
+    thing: Any = rng.choice((None, 1, "x"))
+    for _ in range(rng.choice(_HOW_OFTEN[:4])):
+        thing = [thing] if rng.random() < 0.5 else {"a": thing}
+    return rng.choice((thing, thing, _DEEP))
 
 
-def changed(thing: Any, chance: Random, times: int = 1) -> Any:
-    """Give a JSON document changed at *times* places."""
+def changed(thing: Any, rng: Random, times: int = 1) -> Any:
+    """Return a JSON document with changes at *times* places."""
     for _ in range(times):
-        thing = _change(copy.deepcopy(thing), chance)
+        thing = _change(copy.deepcopy(thing), rng)
     return thing
 
 
-def _change(thing: Any, chance: Random) -> Any:
+def _change(thing: Any, rng: Random) -> Any:
     places = list(_places(thing))
     if len(places) > _MOST_PLACES:
         return thing
-    if not places or chance.random() < 0.02:
-        return odd(chance)
-    holder, key = chance.choice(places)
-    way = chance.randrange(6)
+    if not places or rng.random() < 0.02:
+        return odd(rng)
+    holder, key = rng.choice(places)
+    way = rng.randrange(6)
     if way == 0:
         del holder[key]
     elif way == 1 and isinstance(holder, dict):
-        holder[chance.choice(TEXTS)] = holder.pop(key)
+        holder[rng.choice(TEXTS)] = holder.pop(key)
     elif way == 2 and isinstance(holder, list):
-        holder.extend(copy.deepcopy(holder[key]) for _ in range(chance.choice(_HOW_OFTEN[:5])))
+        holder.extend(copy.deepcopy(holder[key]) for _ in range(rng.choice(_HOW_OFTEN[:5])))
     elif way == 3:
-        # What stands elsewhere in the same document, which is of some other kind.
-        other, there = chance.choice(places)
+        # A value from elsewhere in the document, usually of another type.
+        other, there = rng.choice(places)
         holder[key] = copy.deepcopy(other[there])
     elif way == 4 and isinstance(holder, dict):
-        names = (f"{key}{number}" for number in range(chance.choice(_HOW_OFTEN[:5])))
+        names = (f"{key}{number}" for number in range(rng.choice(_HOW_OFTEN[:5])))
         holder.update((name, holder[key]) for name in names)
     else:
-        holder[key] = odd(chance)
+        holder[key] = odd(rng)
     return thing
 
 
@@ -94,57 +94,57 @@ def _places(thing: Any) -> Any:
             left.append(each[key])
 
 
-def respelt(text: str, signs: Sequence[str], chance: Random) -> str:
+def respelt(text: str, signs: Sequence[str], rng: Random) -> str:
     """Write YAML with some values as no program would write them."""
     lines = text.split("\n")
-    for _ in range(chance.randrange(4)):
-        number = chance.randrange(len(lines))
+    for _ in range(rng.randrange(4)):
+        number = rng.randrange(len(lines))
         key, colon, _ = lines[number].partition(": ")
-        lines[number] = f"{key}{colon or ': '}{chance.choice(signs)}"
+        lines[number] = f"{key}{colon or ': '}{rng.choice(signs)}"
     return "\n".join(lines)
 
 
-def written(thing: Any, chance: Random) -> bytes:
+def written(thing: Any, rng: Random) -> bytes:
     """Write a document as JSON, or as nearly as it goes."""
-    text = json.dumps(thing, ensure_ascii=chance.random() < 0.5)
-    levels = chance.choice(_HOW_OFTEN[3:]) * 4
+    text = json.dumps(thing, ensure_ascii=rng.random() < 0.5)
+    levels = rng.choice(_HOW_OFTEN[3:]) * 4
     text = text.replace(f'"{_DEEP}"', "[" * levels + "]" * levels)
     return text.encode(errors="surrogatepass")
 
 
 def mutated(
-    data: bytes, chance: Random, words: Sequence[bytes] = (), others: Sequence[bytes] = ()
+    data: bytes, rng: Random, words: Sequence[bytes] = (), others: Sequence[bytes] = ()
 ) -> bytes:
     """Change some bytes of *data*."""
-    for _ in range(chance.choice((1, 1, 1, 2, 2, 3, 5, 8))):
-        data = _mutate(data, chance, words, others)
+    for _ in range(rng.choice((1, 1, 1, 2, 2, 3, 5, 8))):
+        data = _mutate(data, rng, words, others)
     return data
 
 
-def _mutate(data: bytes, chance: Random, words: Sequence[bytes], others: Sequence[bytes]) -> bytes:
-    at = chance.randrange(len(data) + 1)
-    to = min(len(data), at + chance.choice((1, 1, 2, 4, 16, 64, 512)))
+def _mutate(data: bytes, rng: Random, words: Sequence[bytes], others: Sequence[bytes]) -> bytes:
+    at = rng.randrange(len(data) + 1)
+    to = min(len(data), at + rng.choice((1, 1, 2, 4, 16, 64, 512)))
     before, span, behind = data[:at], data[at:to], data[to:]
-    way = chance.randrange(10)
+    way = rng.randrange(10)
     if way == 0:
         return before + behind
     if way == 1:
-        return before + bytes(each ^ 1 << chance.randrange(8) for each in span[:1]) + data[at + 1 :]
+        return before + bytes(each ^ 1 << rng.randrange(8) for each in span[:1]) + data[at + 1 :]
     if way == 2:
-        return before + chance.randbytes(chance.choice((1, 1, 2, 8))) + data[at:]
+        return before + rng.randbytes(rng.choice((1, 1, 2, 8))) + data[at:]
     if way == 3:
-        return before + span * chance.choice(_HOW_OFTEN) + behind
+        return before + span * rng.choice(_HOW_OFTEN) + behind
     if way == 4:
         return data[:at]
     if way == 5 and others:
-        other = chance.choice(others)
-        return before + other[chance.randrange(len(other) + 1) :]
+        other = rng.choice(others)
+        return before + other[rng.randrange(len(other) + 1) :]
     if way == 6:
-        there = chance.randrange(len(data) + 1)
+        there = rng.randrange(len(data) + 1)
         return data[:there] + span + data[there:]
     if way == 7:
-        return before + str(chance.choice(NUMBERS)).encode() + behind
+        return before + str(rng.choice(NUMBERS)).encode() + behind
     if words and way > 7:
-        word = chance.choice(words)
+        word = rng.choice(words)
         return before + word + (behind if way == 8 else data[at:])
-    return before + chance.choice(TEXTS).encode(errors="surrogatepass") + behind
+    return before + rng.choice(TEXTS).encode(errors="surrogatepass") + behind

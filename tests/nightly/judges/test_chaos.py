@@ -192,21 +192,20 @@ class FakeCandidate(Candidate):
 
 
 @pytest.fixture
-def machines(tmp_path: Path) -> Iterator[Machines]:
-    """The turns of machines, with two running programs."""
+def candidates(tmp_path: Path) -> Iterator[FakeCandidates]:
+    """Two running programs."""
     with ExitStack() as running:
         extenders = [
             running.enter_context(Sleeper(name, tmp_path, kubeconfig=tmp_path)) for name in "ab"
         ]
-        fake: Any = FakeCandidates(extenders)
-        yield Machines(fake, Record())
+        fake = FakeCandidates(extenders)
+        yield fake
         fake.plane.apiserver.kill()
 
 
-def test_crashed_extender_is_a_failure_and_one_that_a_turn_stopped_is_not(
-    machines: Machines,
-) -> None:
-    first, second = (side.extender for side in machines._candidates.members)
+def test_crashed_extender_is_a_failure_and_one_that_a_turn_stopped_is_not(candidates: Any) -> None:
+    machines = Machines(candidates, Record())
+    first, second = candidates.extenders
 
     machines.acts["both killed"]({})
     machines.acts["leader ended"]({})
@@ -252,7 +251,7 @@ def test_restart_of_the_worker_is_a_failure(tmp_path: Path) -> None:
     program.kill()
     program.log_file.write_text(2 * '{"event": "extender starts"}\n')
 
-    assert [*chaos._by_itself(plane)] == ["a lost its worker 1 times"]
+    assert [*chaos.ended_by_itself(plane)] == ["a lost its worker 1 times"]
 
 
 NOTHING: Any = SimpleNamespace(restore=lambda: True)
@@ -275,7 +274,7 @@ class Pauses:
     def rest(self) -> list[str]:
         leader = SimpleNamespace(pod="a", extender=SimpleNamespace(ops_url=""))
         candidates: Any = SimpleNamespace(leader=lambda: leader)
-        return [*chaos._pause(candidates, self.record, NOTHING, NOTHING)]
+        return [*chaos.pause(candidates, self.record, NOTHING, NOTHING)]
 
     def told(self) -> str:
         made = replace(made_up(breaks=False), record=self.record)

@@ -108,7 +108,7 @@ def an_error_with_control_characters(patch: Patch) -> bytes:
     return b"preempt\n{}"
 
 
-def a_bind_that_is_held_for_ever(patch: Patch) -> bytes:
+def a_bind_that_is_answered_twice(patch: Patch) -> bytes:
     patch.setattr(Hooks, "bind", lambda self, body, answer: answer("no") or answer("no"))
     return b"bind\n{}"
 
@@ -120,37 +120,37 @@ def a_reader_that_counts_incorrectly(patch: Patch) -> bytes:
         right(self, body[:5])
 
     patch.setattr(HttpConnection, "on_body", on_body)
-    return watch_out(b"/filter")
+    return call(b"/filter")
 
 
 def a_disconnected_caller_that_is_not_noticed(patch: Patch) -> bytes:
     patch.setattr(hookport.HookServer, "closed", lambda self, call: None)
-    return watch_out(b"/bind")
+    return call(b"/bind")
 
 
 def a_connection_that_is_never_forgotten(patch: Patch) -> bytes:
     patch.setattr(HttpServer, "remove", lambda self, connection: None)
-    return watch_out(b"/filter")
+    return call(b"/filter")
 
 
 def an_error_that_is_no_json(patch: Patch) -> bytes:
     patch.setattr(hookport, "_JSON", b"content-length: 1\r\n")
-    return watch_out(b"/nowhere")
+    return call(b"/nowhere")
 
 
-def a_call_that_only_we_take(patch: Patch) -> bytes:
+def a_call_that_only_we_accept(patch: Patch) -> bytes:
     # Without the check of the Host header.
     patch.setattr(CallerCheck, "check", lambda self, headers, reached: None)
-    return watch_out(b"/filter").replace(b"Host: localhost\r\n", b"")
+    return call(b"/filter").replace(b"Host: localhost\r\n", b"")
 
 
 def a_coding_that_only_we_read(patch: Patch) -> bytes:
     patch.setitem(http_connection._CODINGS, "1.1", ([], [b"gzip, chunked"]))
     chunks = b'Transfer-Encoding: gzip, chunked\r\n\r\n7\r\n{"a":1}\r\n0\r\n\r\n'
-    return watch_out(b"/filter").partition(b"Content-Length")[0] + chunks
+    return call(b"/filter").partition(b"Content-Length")[0] + chunks
 
 
-def watch_out(path: bytes) -> bytes:
+def call(path: bytes) -> bytes:
     return (
         b"POST " + path + b" HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
         b'Content-Length: 7\r\n\r\n{"a":1}'
@@ -204,9 +204,9 @@ def a_doctor_that_raises_at_a_cluster(patch: Patch) -> bytes:
 
 
 def gangs(found: list[Any]) -> bytes:
-    told: dict[str, Any] = {key: [] for key in ("queues", "shares", "evictions", "held")}
-    told |= {"generation": 1, "idle": {}, "binds": {}, "gangs": found}
-    return json.dumps({"command": "gangs", "told": told}).encode()
+    plan: dict[str, Any] = {key: [] for key in ("queues", "shares", "evictions", "held")}
+    plan |= {"generation": 1, "idle": {}, "binds": {}, "gangs": found}
+    return json.dumps({"command": "gangs", "response": plan}).encode()
 
 
 def a_handshake_that_leaves_something_behind(patch: Patch) -> bytes:
@@ -230,12 +230,12 @@ def a_call_that_is_forged(patch: Patch) -> bytes:
     return json.dumps({"at": "raw", "from": 0, "drop": 0, "put": put, "cut": 0}).encode()
 
 
-def a_call_that_is_answered_whatever_was_forged(patch: Patch) -> bytes:
-    def say(caller: Any, words: bytes, given: dict[str, Any]) -> bool:
-        caller.sendall(words)
+def a_forged_call_that_is_answered(patch: Patch) -> bytes:
+    def send(caller: Any, data: bytes, given: dict[str, Any]) -> bool:
+        caller.sendall(data)
         return False
 
-    patch.setattr(handshakes, "_say", say)
+    patch.setattr(handshakes, "_send_changed", send)
     return b'{"at": "call", "from": 9, "drop": 1, "put": "00", "cut": 0}'
 
 
@@ -287,26 +287,26 @@ FAULTS = {
         a_refusal_without_an_end: "far too long",
     },
     "policy": {
-        a_policy_that_raises: "nobody knows what is wrong",
+        a_policy_that_raises: "does not say what is wrong",
         a_bad_file_that_changes_the_policy: "changed the policy",
     },
     "watch": {
         a_decoder_that_raises: "KeyError is raised",
-        an_event_that_is_lost_when_it_is_cut: "another way when it is cut",
+        an_event_that_is_lost_when_it_is_cut: "differ when the input is cut",
         a_cache_that_fails: "RecursionError is raised",
     },
     "hooks": {
         a_hook_that_fails: "the hook fails",
         an_error_with_control_characters: "steers the terminal by U+001B",
-        a_bind_that_is_held_for_ever: "answered twice",
+        a_bind_that_is_answered_twice: "answered twice",
     },
     "hook-port": {
-        a_reader_that_counts_incorrectly: "when it is cut",
-        a_disconnected_caller_that_is_not_noticed: "held for somebody who has left",
+        a_reader_that_counts_incorrectly: "differs when the input is cut",
+        a_disconnected_caller_that_is_not_noticed: "still waits",
         a_connection_that_is_never_forgotten: "still counted",
         an_error_that_is_no_json: "ProtocolError is raised",
-        a_call_that_only_we_take: "another reader does not see",
-        a_coding_that_only_we_read: "another reader does not see",
+        a_call_that_only_we_accept: "another parser does not see",
+        a_coding_that_only_we_read: "another parser does not see",
     },
     "page-port": {
         a_page_with_control_characters: "steers the terminal by U+009B",
@@ -334,9 +334,9 @@ FAULTS = {
     "handshakes": {
         a_handshake_that_leaves_something_behind: "KeyError",
         a_call_that_is_forged: "without TLS",
-        a_call_that_is_answered_whatever_was_forged: "a call that was forged is answered",
-        a_name_check_that_admits_everyone: "a stranger is answered",
-        a_port_that_asks_for_no_certificate: "a stranger is answered",
+        a_forged_call_that_is_answered: "a forged call is answered",
+        a_name_check_that_admits_everyone: "an untrusted client is answered",
+        a_port_that_asks_for_no_certificate: "an untrusted client is answered",
     },
 }
 #: Faults to plant before the edge is made.
@@ -401,10 +401,10 @@ def test_control_characters_are_detected(sign: str) -> None:
         must_be_text(f"a{sign}b", "it")
 
 
-@pytest.mark.parametrize("told", ["", "a\nb", "x" * 5000, "Traceback (most recent call last):"])
-def test_text_that_is_no_message_is_detected(told: str) -> None:
+@pytest.mark.parametrize("text", ["", "a\nb", "x" * 5000, "Traceback (most recent call last):"])
+def test_text_that_is_no_message_is_detected(text: str) -> None:
     with pytest.raises(Objection):
-        must_be_sentence(told, "it")
+        must_be_sentence(text, "it")
 
 
 def test_ordinary_text_passes() -> None:

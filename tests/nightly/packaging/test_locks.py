@@ -1,6 +1,6 @@
-"""The lock files: every file by its hash, in step with pyproject.toml, fit for both architectures.
+"""The lock files have hashes, fit pyproject.toml, and install on both architectures.
 
-All of it is read from the locks and from what is installed from them; no index is asked.
+The tests read the locks and the installed packages; they use no index.
 """
 
 from __future__ import annotations
@@ -32,22 +32,22 @@ SUPPORTED = re.findall(r"Python :: (3\.\d+)", "\n".join(PROJECT["project"]["clas
 
 @dataclass(frozen=True, slots=True)
 class Locked:
-    """One version of one package of a lock, and where it is the one to be installed."""
+    """One version of a package in a lock, and the environments in which it is installed."""
 
     package: str
     version: str
     marker: Marker | None
     hashes: tuple[str, ...]
-    #: Who wants it, by the lock's own word.
-    wanted_by: frozenset[str]
+    #: The packages that require it, by the comments of the lock.
+    required_by: frozenset[str]
 
-    def belongs(self, **environment: str) -> bool:
-        """Whether it is installed on such a machine; this one, where nothing is said."""
+    def applies(self, **environment: str) -> bool:
+        """Return whether it is installed in *environment*, or else in this one."""
         return self.marker is None or self.marker.evaluate(environment)
 
 
 def read(name: str) -> list[Locked]:
-    """Read a lock as it is written, and trip over whatever is not known here."""
+    """Read a lock; fail on unknown syntax."""
     found = []
     text = (ROOT / name).read_text().replace(" \\\n", " ")
     for line, comments in re.findall(r"^([^#\s].*)\n((?:[ ]+#.*\n)*)", text, re.MULTILINE):
@@ -55,29 +55,29 @@ def read(name: str) -> list[Locked]:
         what, _, marker = pinned.partition(" ; ")
         package, version = what.split("==")
         assert package == canonicalize_name(package)
-        wanted_by = re.findall(r"#\s+(?:via )?(\S.*)", comments.replace("# via\n", "\n"))
+        required_by = re.findall(r"#\s+(?:via )?(\S.*)", comments.replace("# via\n", "\n"))
         found.append(
             Locked(
                 package,
                 version,
                 Marker(marker) if marker else None,
                 tuple(hashes),
-                frozenset(wanted_by),
+                frozenset(required_by),
             )
         )
     return found
 
 
 def on(name: str, **environment: str) -> dict[str, Locked]:
-    """What is installed from a lock on such a machine; no package comes twice."""
-    chosen = [pin for pin in read(name) if pin.belongs(**environment)]
+    """Return the packages that a lock installs in *environment*, each once."""
+    chosen = [pin for pin in read(name) if pin.applies(**environment)]
     by_name = {pin.package: pin for pin in chosen}
     assert len(by_name) == len(chosen), environment
     return by_name
 
 
-def machines() -> list[dict[str, str]]:
-    """Every one that we promise: our Pythons on Linux, on both architectures."""
+def environments() -> list[dict[str, str]]:
+    """Return the supported environments: each Python on Linux, on both architectures."""
     linux = {"sys_platform": "linux", "platform_system": "Linux", "os_name": "posix"}
     return [
         {**linux, "python_version": minor, "python_full_version": full, "platform_machine": machine}
@@ -87,28 +87,28 @@ def machines() -> list[dict[str, str]]:
     ]
 
 
-def wanted(*groups: str) -> list[Requirement]:
-    """What pyproject.toml asks for: to run, or by groups that may include others."""
-    asked = []
+def requirements(*groups: str) -> list[Requirement]:
+    """Return the requirements of groups of pyproject.toml, which may include others."""
+    found = []
     for entry in (entry for group in groups for entry in GROUPS[group]):
         if isinstance(entry, str):
-            asked.append(Requirement(entry))
+            found.append(Requirement(entry))
         else:
-            asked += wanted(entry["include-group"])
-    return asked
+            found += requirements(entry["include-group"])
+    return found
 
 
 TO_RUN = [Requirement(entry) for entry in PROJECT["project"]["dependencies"]]
-ASKED = {
+REQUIRED = {
     "requirements.lock": TO_RUN,
-    "requirements-dev.lock": [*TO_RUN, *wanted("dev")],
-    "requirements-build.lock": wanted("build"),
-    "requirements-release.lock": wanted("release"),
+    "requirements-dev.lock": [*TO_RUN, *requirements("dev")],
+    "requirements-build.lock": requirements("build"),
+    "requirements-release.lock": requirements("release"),
 }
 
 
 @EVERY
-def test_every_package_has_a_version_and_hashes_and_the_lock_has_nothing_else(name: str) -> None:
+def test_lock_has_only_packages_with_a_version_and_hashes(name: str) -> None:
     text = (ROOT / name).read_text()
     locked = read(name)
 
@@ -119,45 +119,36 @@ def test_every_package_has_a_version_and_hashes_and_the_lock_has_nothing_else(na
         assert len(set(pin.hashes)) == len(pin.hashes)
         assert all(re.fullmatch(r"sha256:[0-9a-f]{64}", each) for each in pin.hashes), pin.package
     assert text.count("--hash=") == sum(len(pin.hashes) for pin in locked)
-    # No address, no option, nothing that comes from anywhere but an index.
+    # No URL and no option: everything comes from an index.
     assert not re.findall(r"^(?!\s*#)(?:.*://.*|.* @ .*|-.*)$", text, re.MULTILINE)
 
 
 @EVERY
-def test_what_the_project_asks_for_is_there_on_every_machine_at_a_version_that_it_takes(
-    name: str,
-) -> None:
-    assert ASKED[name]
-    for machine in machines():
-        locked = on(name, **machine)
-        for asked in ASKED[name]:
-            pin = locked[canonicalize_name(asked.name)]
-            assert asked.specifier.contains(pin.version, prereleases=True), asked
+def test_lock_has_every_requirement_in_every_environment(name: str) -> None:
+    assert REQUIRED[name]
+    for environment in environments():
+        locked = on(name, **environment)
+        for requirement in REQUIRED[name]:
+            pin = locked[canonicalize_name(requirement.name)]
+            assert requirement.specifier.contains(pin.version, prereleases=True), requirement
 
 
 @EVERY
-def test_what_the_lock_says_the_project_asks_for_is_what_it_asks_for(name: str) -> None:
-    by_the_lock = {
-        pin.package
-        for pin in read(name)
-        if any(each.startswith("gang-extender") for each in pin.wanted_by)
-    }
-
-    assert by_the_lock == {canonicalize_name(asked.name) for asked in ASKED[name]}
-
-
-@EVERY
-def test_nothing_is_locked_that_nobody_wants(name: str) -> None:
+def test_lock_has_no_package_that_is_not_required(name: str) -> None:
     locked = read(name)
-    asked_for = {canonicalize_name(asked.name) for asked in ASKED[name]}
+    required = {canonicalize_name(each.name) for each in REQUIRED[name]}
 
+    by_comments = set()
     for pin in locked:
-        by = {each for each in pin.wanted_by if not each.startswith(("-c ", "gang-extender"))}
-        assert pin.package in asked_for or by, pin.package
+        by_project = {each for each in pin.required_by if each.startswith("gang-extender")}
+        by_comments |= {pin.package} if by_project else set()
+        by = {each for each in pin.required_by - by_project if not each.startswith("-c ")}
+        assert pin.package in required or by, pin.package
         assert by <= {each.package for each in locked}, pin.package
+    assert by_comments == required
 
 
-def test_the_locks_agree_wherever_they_name_the_same_package() -> None:
+def test_locks_have_the_same_version_of_a_package() -> None:
     known = {(pin.package, pin.version): pin.hashes for pin in read("requirements-dev.lock")}
     packages = {package for package, _ in known}
 
@@ -167,7 +158,7 @@ def test_the_locks_agree_wherever_they_name_the_same_package() -> None:
                 assert known.get((pin.package, pin.version)) == pin.hashes, pin.package
 
 
-def test_whatever_is_installed_from_the_lock_finds_all_it_needs_in_it() -> None:
+def test_lock_has_the_requirements_of_its_packages() -> None:
     locked = on("requirements.lock")
 
     for package in locked:
@@ -178,28 +169,28 @@ def test_whatever_is_installed_from_the_lock_finds_all_it_needs_in_it() -> None:
                 assert need.specifier.contains(pin.version, prereleases=True), (package, line)
 
 
-def test_what_runs_here_is_what_is_locked() -> None:
+def test_installed_packages_have_the_locked_versions() -> None:
     for package, pin in on("requirements-dev.lock").items():
         assert distribution(package).version == pin.version
 
 
-def test_the_image_can_be_had_for_both_architectures_as_far_as_a_lock_tells() -> None:
-    """A wheel for any machine is one for both; of the rest the lock must hold a choice.
+def test_compiled_packages_have_wheels_for_both_architectures() -> None:
+    """A lock has hashes without file names, so the test counts them.
 
-    A lock has no names of files. A wheel for one machine alone beside the source would make two
-    hashes, and one for each of our Pythons one more than there are.
+    The source and wheels of one architecture would have at most one hash more than there are
+    supported Pythons.
     """
     locked = on("requirements.lock")
-    compiled = {package for package in locked if not is_for_any(package)}
+    compiled = {package for package in locked if not has_pure_wheel(package)}
 
     assert {"numpy", "uvloop", "cryptography"} <= compiled
     for package in compiled:
         assert len(locked[package].hashes) > len(SUPPORTED) + 1, package
 
 
-def is_for_any(package: str) -> bool:
-    """Whether the wheel that is installed would do on every machine."""
-    told = distribution(package).read_text("WHEEL") or ""
-    tags = [tag for line in re.findall(r"^Tag: (.*)$", told, re.M) for tag in parse_tag(line)]
+def has_pure_wheel(package: str) -> bool:
+    """Return whether the installed wheel is for every platform."""
+    wheel = distribution(package).read_text("WHEEL") or ""
+    tags = [tag for line in re.findall(r"^Tag: (.*)$", wheel, re.M) for tag in parse_tag(line)]
     assert tags, package
     return any(tag.platform == "any" for tag in tags)

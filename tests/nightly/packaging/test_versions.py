@@ -1,4 +1,4 @@
-"""The version is written once, and a release refuses a tag that does not fit the tree."""
+"""The version is defined once, and a release refuses a tag of another version."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def overlay_images() -> list[dict[str, str]]:
 
 
 def check_tag(tree: Path, tag: str) -> subprocess.CompletedProcess[str]:
-    """Run the first step of the release that is a script, as GitHub runs it."""
+    """Run the first script of the release, as GitHub runs it."""
     job = yaml.safe_load(RELEASE.read_text())["jobs"]["version"]
     (script,) = (step["run"] for step in job["steps"] if "run" in step)
     return subprocess.run(
@@ -34,33 +34,33 @@ def check_tag(tree: Path, tag: str) -> subprocess.CompletedProcess[str]:
     )  # fmt: skip
 
 
-def test_the_command_carries_the_version_of_the_project() -> None:
+def test_command_has_the_version_of_the_project() -> None:
     assert extender.__version__ == VERSION
 
 
-def test_no_other_file_of_the_package_says_a_version() -> None:
+def test_no_other_file_of_the_package_has_a_version() -> None:
     for path in (ROOT / "extender").rglob("*.py"):
         assert f'"{VERSION}"' not in path.read_text(), path
 
 
-def test_charts_carry_it_too() -> None:
+def test_charts_have_the_version() -> None:
     charts = [yaml.safe_load(path.read_text()) for path in MANIFESTS.rglob("Chart.yaml")]
 
     assert {each[key] for each in charts for key in ("version", "appVersion")} == {VERSION}
 
 
-def test_the_overlays_name_the_tag_that_the_manual_builds() -> None:
+def test_overlays_have_the_tag_of_the_manual() -> None:
     built = set(re.findall(r"docker build --tag \S+:(\S+)", (ROOT / "docs/image.md").read_text()))
     named = {each["newTag"] for each in overlay_images() if each["name"] == "gang-extender"}
 
     assert named == built != set()
 
 
-def test_every_image_of_others_has_a_digest() -> None:
+def test_every_other_image_has_a_digest() -> None:
     base = re.findall(r"^FROM (?!base)(\S+)", (ROOT / "Dockerfile").read_text(), re.MULTILINE)
     values = yaml.safe_load((MANIFESTS / "chart" / "values.yaml").read_text())
     overlays = [each["digest"] for each in overlay_images() if each["name"] != "gang-extender"]
-    # BuildKit, the emulator and the scanner of parts are no `uses:`, so zizmor does not see them.
+    # BuildKit, the emulator and the scanner have no `uses:`, so zizmor does not check them.
     release = re.findall(r"(?:image[:=]|SCANNER:) ?(\S+/\S+)", RELEASE.read_text())
 
     assert (len(base), len(overlays), len(release)) == (1, 1, 3)
@@ -68,7 +68,7 @@ def test_every_image_of_others_has_a_digest() -> None:
         assert re.search(r"sha256:[0-9a-f]{64}$", image), image
 
 
-def test_a_tag_of_another_version_releases_nothing() -> None:
+def test_tag_of_another_version_is_refused() -> None:
     ran = check_tag(ROOT, "v9.9.9")
 
     assert ran.returncode != 0
@@ -85,9 +85,9 @@ def test_a_tag_of_another_version_releases_nothing() -> None:
         (f"## Unreleased\n\n## {VERSION} - 2026-01-01\n\n", True),
         (f"## Unreleased\n\n## {VERSION} - 2026-01-01\n\n### Added\n\n- a thing\n", False),
     ],
-    ids=["none", "another", "longer", "empty between two", "empty at the end", "there"],
+    ids=["none", "another", "longer", "empty between two", "empty at the end", "complete"],
 )
-def test_a_version_without_an_entry_in_the_changelog_is_not_released(
+def test_version_without_an_entry_in_the_changelog_is_refused(
     tmp_path: Path, changelog: str, refused: bool
 ) -> None:
     (tmp_path / "pyproject.toml").write_text((ROOT / "pyproject.toml").read_text())
@@ -99,7 +99,7 @@ def test_a_version_without_an_entry_in_the_changelog_is_not_released(
     assert ("CHANGELOG.md has no entries" in ran.stdout) == refused
 
 
-def test_the_changelog_has_only_the_sections_that_it_promises() -> None:
+def test_changelog_has_only_the_sections_of_keep_a_changelog() -> None:
     text = (ROOT / "CHANGELOG.md").read_text()
     releases = re.findall(r"^## (.*)$", text, re.M)
     kinds = set(re.findall(r"^### (.*)$", text, re.M))

@@ -1,4 +1,4 @@
-"""What we ship: the wheel and the version it carries."""
+"""The wheel has the package, its command and its version, and is reproducible."""
 
 from __future__ import annotations
 
@@ -25,26 +25,23 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> zipfile.ZipFile:
     return zipfile.ZipFile(built)
 
 
-def test_the_wheel_holds_the_whole_package_and_nothing_else(wheel: zipfile.ZipFile) -> None:
-    shipped = {name for name in wheel.namelist() if not name.startswith("gang_extender-")}
+def test_wheel_has_exactly_the_tracked_files_of_the_package(wheel: zipfile.ZipFile) -> None:
+    names = {name for name in wheel.namelist() if not name.startswith("gang_extender-")}
     tracked = subprocess.run(
         ["git", "ls-files", "extender"], cwd=ROOT, capture_output=True, text=True, check=True
     ).stdout.split()
 
-    assert shipped == set(tracked)
+    assert names == set(tracked)
 
 
-def test_the_wheel_installs_the_command(wheel: zipfile.ZipFile) -> None:
+def test_wheel_installs_the_command_and_has_its_version(wheel: zipfile.ZipFile) -> None:
     (points,) = (name for name in wheel.namelist() if name.endswith("entry_points.txt"))
 
     assert "gang-extender = extender.cli.main:main" in wheel.read(points).decode()
-
-
-def test_the_wheel_carries_the_version_the_command_prints(wheel: zipfile.ZipFile) -> None:
     assert f"gang_extender-{extender.__version__}-" in str(wheel.filename)
 
 
-def test_the_same_tree_gives_the_same_wheel_wherever_it_lies(tmp_path: Path) -> None:
+def test_same_tree_in_another_folder_gives_the_same_wheel(tmp_path: Path) -> None:
     built = []
     for place, moment in (("one", 1_600_000_000), ("two", 1_700_000_000)):
         tree = tmp_path / place

@@ -1,4 +1,4 @@
-"""How much is kept where: every container that can be reached from some object, by who holds it."""
+"""Counts the elements of all containers that are reachable from an object, by their owner."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-#: Nothing of ours is behind these.
+#: Types that lead to no state of the product.
 _ENDS = (
     str, bytes, int, float, complex, bool, type(None), type, ModuleType, FunctionType,
     BuiltinMethodType, logging.Logger, threading.Thread, type(threading.Lock()),
@@ -22,13 +22,14 @@ _CONTAINERS = (dict, list, set, frozenset, deque, tuple)
 
 
 def sizes(*roots: object, besides: tuple[type, ...] = ()) -> Counter[str]:
-    """Count what is in containers, by `Type.attribute` of the one who holds them.
+    """Count the elements of containers by `Type.attribute` of their owner.
 
-    What is reached twice counts where it is found first. Objects of types *besides* are left out.
+    A container that is reachable twice counts where it is found first. Objects of the types in
+    *besides* are skipped.
     """
     found: Counter[str] = Counter()
     seen: set[int] = set()
-    kept = list(roots)  # nothing may be freed while its id counts
+    kept = list(roots)  # an object that is freed might share its id with a later one
     todo = [(type(root).__name__, root) for root in roots]
     while todo:
         label, thing = todo.pop()
@@ -64,7 +65,7 @@ def _inside(label: str, thing: Any) -> Iterator[tuple[str, object]]:
     attributes = dict(_attributes(thing))
     yield from ((f"{type(thing).__name__}.{name}", each) for name, each in attributes.items())
     if not attributes and not isinstance(thing, _CONTAINERS):
-        # Made of C: a memory of functools, an iterator, a weak reference.
+        # Implemented in C: a cache of functools, an iterator, a weak reference.
         yield from ((label, each) for each in gc.get_referents(thing))
 
 
@@ -86,7 +87,7 @@ def _is_full(cell: Any) -> bool:
 
 
 def grown(before: Counter[str], after: Counter[str], spare: int = 12) -> list[str]:
-    """Name what has become larger, with its figures; *spare* more are no sign."""
+    """Return what grew by more than *spare*, with its figures."""
     return [
         f"{label}: {before[label]} -> {count}"
         for label, count in sorted(after.items())

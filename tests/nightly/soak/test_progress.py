@@ -1,7 +1,7 @@
-"""I7: whatever the order in which kube-scheduler brings them, gangs that fit alone all start.
+"""I7: gangs that each fit alone all start, in any order of their bind calls.
 
-The worst case on purpose: every pod holds a ticket, so nothing but the barrier keeps gangs that
-together do not fit from taking the room from each other.
+This is the worst case: every pod has a reservation, so only permit prevents that gangs which do not
+fit together block each other.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from extender.permit.messages import Answer, BackOff, Bind, Instruction, Verify
 from extender.permit.timeouts import Timeouts
 from tests.unit.permit.world import MachineDriver, World
 
-ROOM = 6
+SLOTS = 6
 SIZES = (4, 5, 6, 3)
 RETRY_S = 1.0
 RUN_S = 60.0
 
 
 class GreedyScheduler:
-    """Gives every pod the first free place, in random order; gangs run for a while and leave."""
+    """Gives free slots to pods in random order; gangs run for a while and end."""
 
     def __init__(self, seed: int) -> None:
         self.random = Random(seed)
@@ -40,37 +40,37 @@ class GreedyScheduler:
         self.ends: dict[GangKey, float] = {}
 
     def run(self) -> float:
-        """Give the time it took until every gang had its run."""
+        """Return the time until every gang has run."""
         started = self.driver.now
         while len(self.ends) < len(SIZES):
             assert self.driver.now - started < 3600, "livelock"
-            self.take_in(self.driver.passes(RETRY_S))
-            self.let_finished_gangs_leave()
+            self.carry_out(self.driver.passes(RETRY_S))
+            self.remove_finished_gangs()
             self.place_pods()
         return self.driver.now - started
 
     def place_pods(self) -> None:
-        waiting = [uid for uid in self.world.pods if self.may_come(uid)]
+        waiting = [uid for uid in self.world.pods if self.may_be_placed(uid)]
         self.random.shuffle(waiting)
         for uid in waiting:
-            if len(self.placed) < ROOM:
+            if len(self.placed) < SLOTS:
                 self.world.flight.setdefault(uid, ("filtered", ""))
                 instructions = self.driver.arrives(uid)
                 self.placed[uid] = self.driver.last_call
-                self.take_in(instructions)
+                self.carry_out(instructions)
 
-    def may_come(self, uid: PodUid) -> bool:
+    def may_be_placed(self, uid: PodUid) -> bool:
         gang = self.world.gangs[uid]
         return uid not in self.placed and self.driver.now >= self.not_before.get(gang, 0.0)
 
-    def take_in(self, instructions: list[Instruction]) -> None:
+    def carry_out(self, instructions: list[Instruction]) -> None:
         for instruction in instructions:
             match instruction:
                 case Verify():
-                    self.take_in(self.driver.verified(instruction))
+                    self.carry_out(self.driver.verified(instruction))
                 case Bind(orders):
                     for order in orders:
-                        self.take_in(self.driver.settled(order.uid))
+                        self.carry_out(self.driver.settled(order.uid))
                         self.world.change_pod(order.uid, status=Status.RUNNING, node=order.node)
                         self.ends[self.world.gangs[order.uid]] = self.driver.now + RUN_S
                 case BackOff(gang, span_s):
@@ -78,7 +78,7 @@ class GreedyScheduler:
                 case Answer(id, error) if error:
                     self.placed = {uid: call for uid, call in self.placed.items() if call != id}
 
-    def let_finished_gangs_leave(self) -> None:
+    def remove_finished_gangs(self) -> None:
         for gang, end in self.ends.items():
             if end <= self.driver.now:
                 for pod in list(self.world.pods_of(gang)):
@@ -87,5 +87,5 @@ class GreedyScheduler:
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_gangs_that_block_each_other_all_start_in_the_end(seed):
+def test_gangs_that_block_each_other_all_start(seed):
     assert GreedyScheduler(seed).run() < 3600

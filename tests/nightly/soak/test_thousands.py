@@ -1,8 +1,7 @@
-"""A gang of thousands, from its bind calls to the API server: it starts whole, or nobody is bound.
+"""A gang of thousands of pods is bound as a whole or not at all.
 
-The book, the barrier and the binder are the real ones, and so are the connections; the clock stands
-still unless it is turned, so that no machine is too slow. What is measured is the pace of whoever
-came before.
+State machine, runner, binder and connections are those of the product. The clock is virtual, so
+that no machine is too slow. The binder measures its rate with the bind of another pod before.
 """
 
 from __future__ import annotations
@@ -27,13 +26,13 @@ from tests.doubles import ManualReader, RecordingObserver, RecordingUndo
 from tests.unit.permit.world import GANG, World
 
 HOLD_S, BIND_TIMEOUT_S = 30.0, 300.0
-#: So long an answer took before. At the one pace 10,000 take less than a minute, at the other 5,000
-#: take twenty.
+#: The duration of an earlier answer. At the first rate 10,000 binds take less than a minute, at the
+#: second 5,000 take twenty.
 QUICK_S, SLOW_S = 0.1, 60.0
 
 
 class Counted(World):
-    """Counts who is seated as they come: to ask each of thousands at each call takes minutes."""
+    """Counts bound pods as they come: to look at thousands for each call takes minutes."""
 
     count = 0
 
@@ -46,7 +45,7 @@ class Counted(World):
 
 
 class Scene:
-    """A gang that is complete but for its calls, before a barrier in front of an API server."""
+    """A gang whose bind calls have yet to come, with the permit runner and an API server."""
 
     def __init__(self, server: LoopbackServer, pipeline: Pipeline, members: int) -> None:
         self.server = server
@@ -58,10 +57,10 @@ class Scene:
             self.world.add_pod(order.uid)
         self.clock = VirtualClock()
         self.binder = ApiBinder(pipeline, now=self.clock.monotonic, chance=lambda: 0.0)
-        self.notebook, reader = RecordingObserver(), ManualReader()
+        self.observer, reader = RecordingObserver(), ManualReader()
         reader.at_once = True
         limits = Timeouts.within(HOLD_S, BIND_TIMEOUT_S)
-        self.barrier = PermitRunner(
+        self.permit = PermitRunner(
             StateMachine(self.world, limits, chance=lambda: 0.0),
             binder=self.binder,
             groups=reader,
@@ -69,7 +68,7 @@ class Scene:
             undo=RecordingUndo(),
             timer=self.clock,  # type: ignore[arg-type]
             clock=self.clock,
-            observer=self.notebook,
+            observer=self.observer,
         )
 
     def _order(self, name: str) -> BindOrder:
@@ -77,14 +76,14 @@ class Scene:
         return BindOrder(uid=uid, namespace="team", name=name, node="n-1")
 
     def calls(self, orders: list[BindOrder]) -> list[asyncio.Future[str]]:
-        """Bring these to the barrier; give what they will be answered."""
+        """Call bind for *orders*; return their answers."""
         answers = [asyncio.get_running_loop().create_future() for _ in orders]
         for order, answer in zip(orders, answers, strict=True):
-            self.barrier.bind(order, answer.set_result)
+            self.permit.bind(order, answer.set_result)
         return answers
 
-    async def somebody_is_answered_in(self, seconds: float) -> None:
-        """Bind one who is alone, and let the API server take so long for it by our clock."""
+    async def bind_takes(self, seconds: float) -> None:
+        """Bind another pod; the API server answers after *seconds*."""
         settled: asyncio.Future[BindOutcome] = asyncio.get_running_loop().create_future()
         self.server.goes_on.clear()
         until = self.clock.monotonic() + BIND_TIMEOUT_S
@@ -97,7 +96,7 @@ class Scene:
 
     @property
     def bound(self) -> int:
-        """Count the members that the API server has bound."""
+        """Return how many members the API server has bound."""
         return sum(bool(self.server.node_of(order.name)) for order in self.orders)
 
 
@@ -110,33 +109,33 @@ def run(members: int, story: Callable[[Scene], Awaitable[None]]) -> None:
 
 
 @pytest.mark.parametrize("members", [5_000, 10_000])
-def test_a_gang_of_thousands_is_sent_whole_where_the_pace_allows_it(members):
+def test_a_gang_of_thousands_is_bound_if_the_rate_allows_it(members):
     async def story(scene: Scene) -> None:
-        await scene.somebody_is_answered_in(QUICK_S)
+        await scene.bind_takes(QUICK_S)
         *most, last = scene.orders
         waiting = scene.calls(most)
-        assert not scene.server.requests, "one is missing"
+        assert not scene.server.requests, "a member is missing"
         waiting += scene.calls([last])
 
         assert {*await asyncio.gather(*waiting)} == {""}
         assert scene.bound == members
-        assert len(scene.server.requests) == members, "each once"
+        assert len(scene.server.requests) == members
         assert scene.world.count == members
-        assert not scene.notebook.partial
+        assert not scene.observer.partial
 
     run(members, story)
 
 
 @pytest.mark.parametrize("members", [5_000, 10_000])
-def test_nobody_of_thousands_is_bound_where_the_pace_does_not_allow_all(members):
+def test_no_member_is_bound_if_the_rate_does_not_allow_all(members):
     async def story(scene: Scene) -> None:
-        await scene.somebody_is_answered_in(SLOW_S)
+        await scene.bind_takes(SLOW_S)
         answers = await asyncio.gather(*scene.calls(scene.orders))
 
         assert {*answers} == {bind.TIMED_OUT.message}
         assert not scene.server.requests
         assert not scene.bound
-        assert not scene.world.flight, "no room is kept for them"
+        assert not scene.world.flight, "capacity is still reserved"
         assert [gang for gang, _ in scene.world.backoffs] == [GANG]
 
     run(members, story)

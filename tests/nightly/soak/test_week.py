@@ -1,9 +1,10 @@
-"""After a week in which everything came and went nothing more is kept than after a day."""
+"""After a week of creation and deletion, the extender keeps no more than after a day."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from functools import partial
 from typing import Any
 
@@ -22,8 +23,8 @@ from extender.status.reporter import Reporter
 from .containers import grown, sizes
 from .week import Week
 
-#: Memories with a bound that a week of this size does not reach. Whatever else grows fails.
-BOUNDS = {
+#: Limits that a week of this size does not reach, lowered; everything else that grows fails.
+LIMITS = {
     "extender.cache.nodes._REMEMBERED_AMOUNTS": 60,
     "extender.liveness._REMEMBERED": 3,
     "extender.reservations.wakeups._MOST_GONE": 60,
@@ -31,21 +32,20 @@ BOUNDS = {
 }
 
 
-def bound(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, most in BOUNDS.items():
-        monkeypatch.setattr(name, most)
+def lower_limits(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, limit in LIMITS.items():
+        monkeypatch.setattr(name, limit)
     monkeypatch.setattr(states, "MoveHistory", partial(MoveHistory, most_gangs=3))
 
 
 @pytest.fixture
 def week(monkeypatch: pytest.MonkeyPatch) -> Iterator[Week]:
-    bound(monkeypatch)
-    made = Week()
-    yield made
-    made.close()
+    lower_limits(monkeypatch)
+    with closing(Week()) as week:
+        yield week
 
 
-def test_after_a_week_nothing_more_is_kept_than_after_a_day(week: Week) -> None:
+def test_after_a_week_no_more_is_kept_than_after_a_day(week: Week) -> None:
     day_one = week.days(1)
     day_seven = week.days(6)
 
@@ -54,37 +54,36 @@ def test_after_a_week_nothing_more_is_kept_than_after_a_day(week: Week) -> None:
 
 
 def test_gangs_run_in_that_week(week: Week, monkeypatch: pytest.MonkeyPatch) -> None:
-    words, tell = set[str](), GangHistory.add_entry
+    phases, add_entry = set[str](), GangHistory.add_entry
 
     def record(self: GangHistory, key: GangKey, at: float, *line: Any) -> None:
-        words.add(line[1])
-        tell(self, key, at, *line)
+        phases.add(line[1])
+        add_entry(self, key, at, *line)
 
     monkeypatch.setattr(GangHistory, "add_entry", record)
     week.days(1)
 
-    assert "Running" in words
+    assert "Running" in phases
 
 
 def keeps_every_pod(monkeypatch: pytest.MonkeyPatch) -> str:
-    """A listener that never forgets."""
-    seen, heard = SchedulerLiveness.pod_seen, dict[PodUid, Pod | None]()
+    pod_seen, pods = SchedulerLiveness.pod_seen, dict[PodUid, Pod | None]()
 
-    def see(self: SchedulerLiveness, uid: PodUid, pod: Pod | None) -> None:
-        self.__dict__.setdefault("planted", heard)[uid] = pod
-        seen(self, uid, pod)
+    def keep(self: SchedulerLiveness, uid: PodUid, pod: Pod | None) -> None:
+        self.__dict__.setdefault("planted", pods)[uid] = pod
+        pod_seen(self, uid, pod)
 
-    monkeypatch.setattr(SchedulerLiveness, "pod_seen", see)
+    monkeypatch.setattr(SchedulerLiveness, "pod_seen", keep)
     return "SchedulerLiveness.planted"
 
 
-def forgets_no_wake_up(monkeypatch: pytest.MonkeyPatch) -> str:
+def keeps_every_wake_up(monkeypatch: pytest.MonkeyPatch) -> str:
     monkeypatch.setattr(WakeUps, "forget", lambda self, uid: None)
     monkeypatch.setattr(WakeUps, "clear_nominations", lambda self, promises: None)
     return "WakeUps._woken"
 
 
-def counts_every_node_for_ever(monkeypatch: pytest.MonkeyPatch) -> str:
+def keeps_every_node(monkeypatch: pytest.MonkeyPatch) -> str:
     def changed(self: Cluster, node: str) -> None:
         self.versions[node] = next(self._version_numbers)
 
@@ -92,7 +91,7 @@ def counts_every_node_for_ever(monkeypatch: pytest.MonkeyPatch) -> str:
     return "NodeCapacity._versions"
 
 
-def hides_it_in_a_closure(monkeypatch: pytest.MonkeyPatch) -> str:
+def keeps_in_a_closure(monkeypatch: pytest.MonkeyPatch) -> str:
     work, kept = Reporter.work, list[object]()
 
     def also_keep(self: Reporter) -> float:
@@ -106,23 +105,20 @@ def hides_it_in_a_closure(monkeypatch: pytest.MonkeyPatch) -> str:
 
 @pytest.mark.parametrize(
     "plant",
-    [keeps_every_pod, forgets_no_wake_up, counts_every_node_for_ever, hides_it_in_a_closure],
+    [keeps_every_pod, keeps_every_wake_up, keeps_every_node, keeps_in_a_closure],
 )
-def test_a_leak_that_is_planted_is_named(
+def test_a_planted_leak_is_found(
     plant: Callable[[pytest.MonkeyPatch], str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    bound(monkeypatch)
+    lower_limits(monkeypatch)
     where = plant(monkeypatch)
-    week = Week()
-    try:
+    with closing(Week()) as week:
         found = grown(week.days(1), week.days(1), spare=4)
-    finally:
-        week.close()
 
     assert any(each.startswith(where) for each in found), found
 
 
-def test_whatever_holds_something_is_looked_into() -> None:
+def test_attributes_slots_and_closures_are_counted() -> None:
     class Slotted:
         __slots__ = ("inside",)
 

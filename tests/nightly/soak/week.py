@@ -1,6 +1,6 @@
-"""A week of churn in virtual time: everything comes, runs and goes, each time under another name.
+"""A week of churn in virtual time: objects of all kinds are created and deleted under new names.
 
-Six times a day all of it happens within a minute; then the clock stands four hours later.
+Each shift takes about a minute, six times a day; then the clock moves on by four hours.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import replace
 
-from extender.cache.changes import Change, Delete, Kind, SeenPod, Upsert
+from extender.cache.changes import Delete, Kind, SeenPod, Upsert
 from extender.evictions.backoff import EvictionBackoff
 from extender.evictions.runner import EvictionRunner
 from extender.findings.audit import Audit
@@ -37,17 +37,17 @@ from .containers import sizes
 
 SHIFT_S = 4 * 3600.0
 SHIFTS = 6
-#: Longer than anything is remembered that is remembered for a time.
+#: Longer than any timeout after which the extender forgets something.
 QUIET_S = 3600.0
-#: Is not ours, and remembers the whole story.
-NOT_OURS = (
+#: The simulated cluster and the test doubles, which remember everything.
+SIMULATED = (
     ApiServer, Referee, KubeScheduler, VirtualClock, World,
     RecordingAnnouncer, RecordingEvictor, RecordingWriter,
 )  # fmt: skip
 
 
 class WholeSystem(System):
-    """With those who tell and those who make room, which the stories do without."""
+    """The simulated system with status and evictions, which the stories leave out."""
 
     def __init__(
         self, time: VirtualClock, api: ApiServer, policy: Policy = policy_parser.DEFAULT
@@ -64,7 +64,7 @@ class WholeSystem(System):
             metrics=self.metrics,
             clock=time,
         )
-        self._dispatch = EvictionRunner(
+        self._evictions = EvictionRunner(
             evictor=RecordingEvictor(),
             events=self._announcer,
             history=self.history,
@@ -73,29 +73,29 @@ class WholeSystem(System):
             backoff=EvictionBackoff(min_run_s=60.0),
             pending=self._cluster.pending_evictions,
         )
-        self._callers = SchedulerNotes(self._cluster.liveness, self.metrics, time)
+        self._notes = SchedulerNotes(self._cluster.liveness, self.metrics, time)
 
     def _observer(self) -> Observer:
         return BindNotes(self.metrics, self._cluster, self._announcer, self._time, 45.0)
 
     def protect(self, snapshot: Snapshot) -> Snapshot:
-        return self._dispatch.protect(snapshot)
+        return self._evictions.protect(snapshot)
 
     def send(self, snapshot: Snapshot, plan: Plan) -> None:
-        self._dispatch.send(snapshot, plan)
+        self._evictions.send(snapshot, plan)
 
     def report(self, snapshot: Snapshot, plan: Plan) -> None:
         self._reporter.report(snapshot, plan)
         self._reporter.work()
 
     def kept(self) -> Counter[str]:
-        """Count what everything of ours keeps."""
+        """Count what the extender keeps."""
         self._reporter.work()
-        return sizes(self, besides=NOT_OURS)
+        return sizes(self, besides=SIMULATED)
 
 
 class Week:
-    """One cluster of two nodes that stay; all else comes and goes."""
+    """A cluster of two nodes that stay; all other objects are created and deleted."""
 
     def __init__(self) -> None:
         self.world = World(kind=WholeSystem)
@@ -114,7 +114,7 @@ class Week:
         self.world.close()
 
     def days(self, number: int) -> Counter[str]:
-        """Live so many days; count what is kept when all is quiet after them."""
+        """Run for *number* days; count what is kept after a quiet hour."""
         for _ in range(number * SHIFTS):
             self._shift()
             self._jump(SHIFT_S)
@@ -128,7 +128,7 @@ class Week:
     def _shift(self) -> None:
         self._shifts += 1
         world, name = self.world, f"s{self._shifts}"
-        self._policy_comes(name)
+        self._create_policy(name)
         world.create_node(f"node-{name}", cpu=4)
         world.create_gang(f"gang-{name}", 3, queue=f"queue-{name}")
         world.create_gang(f"large-{name}", 12)
@@ -147,11 +147,11 @@ class Week:
         for pod in list(world.api.pods.values()):
             world.delete_pod(pod.pod.name)
         world.advance(2)
-        self._policy_goes(name)
+        self._delete_policy(name)
         world.advance(5)
 
     def _odd_pods(self, name: str) -> None:
-        """Pods of shapes, ports, roles and namespaces of their own; some finish, some are gone."""
+        """Show pods with unique shapes, ports, roles and namespaces; all end or are deleted."""
         shape = Shape(
             requests=Resources({**amounts(1, memory=1, pods=1), f"example.com/{name}": 1}),
             selector=((f"label-{name}", "x"),),
@@ -164,21 +164,21 @@ class Week:
         }
         picky = Pod(uid=PodUid(f"uid-picky-{name}"), name=f"picky-{name}", shape=shape, **about)
         member = Membership(key=GangKey(f"ns-{name}/pod:picky-{name}"))
-        self._hear(Upsert(SeenPod(picky, member)))
-        self._hear(Upsert(SeenPod(replace(picky, role=f"role-{name}"), member)))
+        self.system.hear(Upsert(SeenPod(picky, member)))
+        self.system.hear(Upsert(SeenPod(replace(picky, role=f"role-{name}"), member)))
         done = replace(picky, status=Status.SUCCEEDED, node="n1")
-        self._hear(Upsert(SeenPod(done, member)))
-        self._hear(Delete(Kind.POD, picky.uid))
-        # Woken, and gone before anybody heard of it.
+        self.system.hear(Upsert(SeenPod(done, member)))
+        self.system.hear(Delete(Kind.POD, picky.uid))
+        # Woken, and deleted before the watch shows it.
         self.system.pod_woken(picky.uid, "n1")
-        stranger = Pod(
-            uid=PodUid(f"uid-stranger-{name}"), name="s", shape=shape, node=f"node-{name}",
+        other = Pod(
+            uid=PodUid(f"uid-other-{name}"), name="s", shape=shape, node=f"node-{name}",
             status=Status.RUNNING, ours=False, **{**about, "scheduler": "default-scheduler"},
         )  # fmt: skip
-        self._hear(Upsert(SeenPod(stranger, Membership(key=key(f"s-{name}"), named=True))))
-        self._hear(Delete(Kind.POD, stranger.uid))
+        self.system.hear(Upsert(SeenPod(other, Membership(key=key(f"s-{name}"), named=True))))
+        self.system.hear(Delete(Kind.POD, other.uid))
 
-    def _policy_comes(self, name: str) -> None:
+    def _create_policy(self, name: str) -> None:
         namespace = f"ns-{name}"
         share = NamespaceShare(queue=f"queue-{name}", namespace=namespace, limit=amounts(cpu=3))
         need = Requirement("app", "In", (name,))
@@ -190,16 +190,13 @@ class Week:
             DisruptionBudget(namespace=namespace, name="budget", selector=(need,), least=2),
             PodGroup(namespace=namespace, name="idle", min_member=2, dialect=VOLCANO, uid=name),
         ):
-            self._hear(Upsert(item, VOLCANO if isinstance(item, Queue) else ""))
+            self.system.hear(Upsert(item, VOLCANO if isinstance(item, Queue) else ""))
 
-    def _policy_goes(self, name: str) -> None:
+    def _delete_policy(self, name: str) -> None:
         namespace = f"ns-{name}"
-        self._hear(Delete(Kind.QUEUE, f"queue-{name}", VOLCANO))
-        self._hear(Delete(Kind.NAMESPACE, namespace))
-        self._hear(Delete(Kind.PRIORITY_CLASS, f"class-{name}"))
-        self._hear(Delete(Kind.QUOTA, f"{namespace}/quota"))
-        self._hear(Delete(Kind.BUDGET, f"{namespace}/budget"))
-        self._hear(Delete(Kind.GROUP, f"{namespace}/idle", VOLCANO))
-
-    def _hear(self, change: Change) -> None:
-        self.system.hear(change)
+        self.system.hear(Delete(Kind.QUEUE, f"queue-{name}", VOLCANO))
+        self.system.hear(Delete(Kind.NAMESPACE, namespace))
+        self.system.hear(Delete(Kind.PRIORITY_CLASS, f"class-{name}"))
+        self.system.hear(Delete(Kind.QUOTA, f"{namespace}/quota"))
+        self.system.hear(Delete(Kind.BUDGET, f"{namespace}/budget"))
+        self.system.hear(Delete(Kind.GROUP, f"{namespace}/idle", VOLCANO))

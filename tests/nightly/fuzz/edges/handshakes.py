@@ -1,4 +1,4 @@
-"""TLS handshakes: whatever somebody says in one, others are heard, and he is not."""
+"""TLS handshakes: a malformed one is not answered, and later calls are."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ from tests.nightly.fuzz.mutations import mutated
 from tests.unit.web.conftest import World, eventually
 from tests.unit.web.test_hook_server import Wire, question, request
 
-#: Those who may not call, whatever they say: without a certificate, with one of a CA that is not
-#: ours, with one of ours by another name.
-STRANGERS = ("unnamed", "foreign", "another")
-#: Where something else is said than should be: instead of the first words, in them, in the proof
-#: of who one is, in the call behind it; and there by strangers.
-_PLACES = ("raw", "hello", "proof", "call", *STRANGERS)
+#: Clients that are never answered: without a certificate, with one of another CA, with one of the
+#: right CA for another name.
+UNTRUSTED = ("unnamed", "foreign", "another")
+#: Where bytes are changed: instead of the client hello, in it, in the certificate and its proof, in
+#: the call; the same in the call of an untrusted client.
+_PLACES = ("raw", "hello", "proof", "call", *UNTRUSTED)
 _RECORDS = (20, 21, 22, 23, 24, 0, 128, 255)
 _WAIT_S = 20.0
 
 
 class Handshakes(Edge):
-    """Input: JSON that says where, and which bytes are put there in place of how many."""
+    """Input: JSON with a place, the bytes to put there, and how many they replace."""
 
     name = "handshakes"
     count = 120
@@ -43,15 +43,15 @@ class Handshakes(Edge):
     def __enter__(self) -> Self:
         self._folder = tempfile.TemporaryDirectory()
         self._wallet = Wallet(Path(self._folder.name))
-        shown = PortCertificates("hooks", self._wallet.files, ClientNames([NAME]))
-        self._world = World(certificates=shown, new_loop=uvloop.new_event_loop).__enter__()
+        certificates = PortCertificates("hooks", self._wallet.files, ClientNames([NAME]))
+        self._world = World(certificates=certificates, new_loop=uvloop.new_event_loop).__enter__()
         self._world.node("node-0")
         self._question = request(question(self._world))
         self._context = self._wallet.kube_scheduler()
-        self._theirs = dict(zip(STRANGERS, self._strangers(), strict=True))
+        self._contexts = dict(zip(UNTRUSTED, self._untrusted(), strict=True))
         return self
 
-    def _strangers(self) -> Iterator[ssl.SSLContext]:
+    def _untrusted(self) -> Iterator[ssl.SSLContext]:
         yield self._wallet.client()
         others = Wallet(Path(self._folder.name) / "others").authority
         yield self._wallet.client(others.for_client(NAME, days=5))
@@ -63,92 +63,94 @@ class Handshakes(Edge):
 
     def real(self) -> list[bytes]:
         plain = self._question.hex()
-        spoilt = [_said(place, 9, 3, "00ff") for place in _PLACES]
-        strange = [_said(stranger, 0, 0, "") for stranger in STRANGERS]
-        return [*spoilt, *strange, _said("raw", 0, 0, plain), _said("hello", 0, 0, "")]
+        changes = [_input(place, 9, 3, "00ff") for place in _PLACES]
+        untrusted = [_input(client, 0, 0, "") for client in UNTRUSTED]
+        return [*changes, *untrusted, _input("raw", 0, 0, plain), _input("hello", 0, 0, "")]
 
-    def made(self, chance: Random) -> bytes:
-        place = chance.choice(_PLACES)
-        put = chance.choice((b"", chance.randbytes(chance.choice((1, 2, 8, 300))), _record(chance)))
-        at = chance.choice((0, 1, 3, 5, 6, 9, 11, 43, 44, 76, chance.randrange(2500)))
-        drop = chance.choice((0, 0, 1, 2, 4, chance.randrange(3000)))
+    def made(self, rng: Random) -> bytes:
+        place = rng.choice(_PLACES)
+        put = rng.choice((b"", rng.randbytes(rng.choice((1, 2, 8, 300))), _record(rng)))
+        at = rng.choice((0, 1, 3, 5, 6, 9, 11, 43, 44, 76, rng.randrange(2500)))
+        drop = rng.choice((0, 0, 1, 2, 4, rng.randrange(3000)))
         if place == "raw":
-            put = mutated(put, chance)
-        return _said(place, at, drop, put.hex(), chance.choice((0, 0, 1, 7)))
+            put = mutated(put, rng)
+        return _input(place, at, drop, put.hex(), rng.choice((0, 0, 1, 7)))
 
     def judge(self, data: bytes) -> None:
         given = _read(data)
         with closing(socket.create_connection(("127.0.0.1", self._world.hook_port))) as caller:
             caller.settimeout(_WAIT_S)
-            talk = Talk(self._theirs.get(given["at"], self._context))
-            is_real = False
-            answer = b""
-            with suppress(OSError):  # who is put out hears that in many ways
-                is_real = self._speak(caller, talk, given)
-                answer = _heard(caller)
-            said = talk.read(answer)
-            must(b"HTTP/1" not in answer, "somebody is answered without TLS")
-            must(given["at"] not in STRANGERS or b"HTTP/1" not in said, "a stranger is answered")
-            must(is_real or b"NodeNames" not in said, "a call that was forged is answered")
+            client = Client(self._contexts.get(given["at"], self._context))
+            is_unchanged = False
+            received = b""
+            with suppress(OSError):  # a refused connection fails in many ways
+                is_unchanged = self._send(caller, client, given)
+                received = _receive_all(caller)
+            answer = client.decrypt(received)
+            must(b"HTTP/1" not in received, "a call is answered without TLS")
+            is_trusted = given["at"] not in UNTRUSTED
+            must(is_trusted or b"HTTP/1" not in answer, "an untrusted client is answered")
+            must(is_unchanged or b"NodeNames" not in answer, "a forged call is answered")
         with closing(Wire(self._world.hook_port, self._context)) as good:
             good.send(self._question)
             must(b'"NodeNames":["node-0"]' in good.read(b"}"), "the next good call is not answered")
         eventually(lambda: not self._world.port.connections)
-        # What the loop was at when the last one left is done when it answers.
+        # After this the event loop has handled the last disconnect.
         asyncio.run_coroutine_threadsafe(asyncio.sleep(0), self._world.loop).result(10)
 
-    def _speak(self, caller: socket.socket, talk: Talk, given: dict[str, Any]) -> bool:
-        """Speak as was said; tell whether it is what kube-scheduler would have said."""
+    def _send(self, caller: socket.socket, client: Client, given: dict[str, Any]) -> bool:
+        """Send the input; return whether it equals a call of kube-scheduler."""
         if given["at"] == "raw":
-            _send(caller, given["put"], given["cut"])
+            _send_cut(caller, given["put"], given["cut"])
             return False
-        hello = talk.begin()
+        hello = client.hello()
         if given["at"] == "hello":
-            return _say(caller, hello, given)
+            return _send_changed(caller, hello, given)
         caller.sendall(hello)
-        while not talk.agrees():
-            heard = caller.recv(65536)
-            must(heard, "a good handshake is broken off")
-            talk.incoming.write(heard)
+        while not client.do_handshake():
+            received = caller.recv(65536)
+            must(received, "a good handshake is aborted")
+            client.incoming.write(received)
         if given["at"] == "proof":
-            return _say(caller, talk.outgoing.read(), given)
-        talk.tls.write(self._question)
-        return _say(caller, talk.outgoing.read(), given) and given["at"] not in STRANGERS
+            return _send_changed(caller, client.outgoing.read(), given)
+        client.tls.write(self._question)
+        is_unchanged = _send_changed(caller, client.outgoing.read(), given)
+        return is_unchanged and given["at"] not in UNTRUSTED
 
 
-class Talk:
-    """One caller's side of TLS, who sends and hears by hand."""
+class Client:
+    """The client side of TLS, without a socket."""
 
     def __init__(self, context: ssl.SSLContext) -> None:
         self.incoming, self.outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
         self.tls = context.wrap_bio(self.incoming, self.outgoing, server_hostname="localhost")
 
-    def begin(self) -> bytes:
-        """Give the first words."""
-        self.agrees()
+    def hello(self) -> bytes:
+        """Return the client hello."""
+        self.do_handshake()
         return self.outgoing.read()
 
-    def agrees(self) -> bool:
-        """Go on with the handshake; tell whether it is over."""
+    def do_handshake(self) -> bool:
+        """Continue the handshake; return whether it is complete."""
         try:
             self.tls.do_handshake()
         except ssl.SSLWantReadError:
             return False
         return True
 
-    def read(self, answer: bytes) -> bytes:
-        """Give what was said in *answer*: on the way nobody can read it, nor we."""
-        self.incoming.write(answer)
-        said = b""
+    def decrypt(self, received: bytes) -> bytes:
+        """Return the content of the *received* records."""
+        self.incoming.write(received)
+        content = b""
         with suppress(ssl.SSLError):
             while piece := self.tls.read(65536):
-                said += piece
-        return said
+                content += piece
+        return content
 
 
-def _said(place: str, at: int, drop: int, put: str, cut: int = 0) -> bytes:
-    told = {"at": place, "from": at, "drop": drop, "put": put, "cut": cut}
-    return json.dumps(told).encode()
+def _input(place: str, at: int, drop: int, put: str, cut: int = 0) -> bytes:
+    fields = {"at": place, "from": at, "drop": drop, "put": put, "cut": cut}
+    return json.dumps(fields).encode()
 
 
 def _read(data: bytes) -> dict[str, Any]:
@@ -162,32 +164,32 @@ def _read(data: bytes) -> dict[str, Any]:
         return usual
 
 
-def _say(caller: socket.socket, words: bytes, given: dict[str, Any]) -> bool:
+def _send_changed(caller: socket.socket, data: bytes, given: dict[str, Any]) -> bool:
     at = given["from"]
-    said = words[:at] + given["put"] + words[at + given["drop"] :]
-    _send(caller, said, given["cut"])
-    return said.startswith(words)
+    changed = data[:at] + given["put"] + data[at + given["drop"] :]
+    _send_cut(caller, changed, given["cut"])
+    return changed.startswith(data)
 
 
-def _send(caller: socket.socket, words: bytes, cut: int) -> None:
-    pieces = [words[at : at + cut] for at in range(0, len(words), cut)][:300] if cut else [words]
+def _send_cut(caller: socket.socket, data: bytes, cut: int) -> None:
+    pieces = [data[at : at + cut] for at in range(0, len(data), cut)][:300] if cut else [data]
     for piece in pieces:
         caller.sendall(piece)
 
 
-def _record(chance: Random) -> bytes:
-    """Make a record of TLS, whole or not."""
-    content = chance.randbytes(chance.choice((0, 1, 2, 60, 2000)))
-    size = len(content) + chance.choice((0, 0, 0, 1, -1, 60000))
-    version = chance.choice((b"\x03\x01", b"\x03\x03", b"\x03\x04", b"\x02\x00", b"\xff\xff"))
-    return bytes([chance.choice(_RECORDS)]) + version + (size % 65536).to_bytes(2, "big") + content
+def _record(rng: Random) -> bytes:
+    """Return a TLS record, complete or not."""
+    content = rng.randbytes(rng.choice((0, 1, 2, 60, 2000)))
+    size = len(content) + rng.choice((0, 0, 0, 1, -1, 60000))
+    version = rng.choice((b"\x03\x01", b"\x03\x03", b"\x03\x04", b"\x02\x00", b"\xff\xff"))
+    return bytes([rng.choice(_RECORDS)]) + version + (size % 65536).to_bytes(2, "big") + content
 
 
-def _heard(caller: socket.socket) -> bytes:
-    """Say no more, and hear all there is; what came before somebody was put out counts too."""
-    got = b""
+def _receive_all(caller: socket.socket) -> bytes:
+    """Send no more, and receive everything, also what came before an abort."""
+    received = b""
     with suppress(OSError):
         caller.shutdown(socket.SHUT_WR)
         while piece := caller.recv(65536):
-            got += piece
-    return got
+            received += piece
+    return received

@@ -1,4 +1,4 @@
-"""Hook bodies: whatever comes as a call, kube-scheduler gets an answer that it can read."""
+"""Hook bodies: kube-scheduler gets a valid answer to any body."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ class HookBodies(Edge):
         self._world.group("train", 2, namespace="wire")
         ordinary = json.loads((_WIRE / "filter-ordinary.call.json").read_text())
         self._world.manifests.put({"kind": "Pod", **ordinary["Pod"]})
-        stranger = self._world.pod("stranger", scheduler="other")
-        self._good = json.dumps({"Pod": stranger, "NodeNames": ["node-0", "node-1"]}).encode()
+        other = self._world.pod("other", scheduler="other")
+        self._good = json.dumps({"Pod": other, "NodeNames": ["node-0", "node-1"]}).encode()
         return self
 
     def __exit__(self, *error: object) -> None:
@@ -49,19 +49,19 @@ class HookBodies(Edge):
 
     def real(self) -> list[bytes]:
         recorded = [self._recorded(each) for each in sorted(_WIRE.glob("*.call.json"))]
-        # What is read of pods is more than those have that were recorded.
+        # The recorded pods do not have all fields that are read.
         return [*recorded, *map(_filter, OBJECTS["pods"])]
 
     def _recorded(self, file: Path) -> bytes:
         document = json.loads(file.read_text())
         return file.name.partition("-")[0].encode() + b"\n" + json.dumps(document).encode()
 
-    def made(self, chance: Random) -> bytes:
-        verb, _, body = chance.choice(self.real()).partition(b"\n")
-        document = changed(json.loads(body), chance, chance.randrange(1, 5))
-        if chance.random() < 0.1:
-            verb = chance.choice(VERBS).encode()
-        return verb + b"\n" + written(document, chance)
+    def made(self, rng: Random) -> bytes:
+        verb, _, body = rng.choice(self.real()).partition(b"\n")
+        document = changed(json.loads(body), rng, rng.randrange(1, 5))
+        if rng.random() < 0.1:
+            verb = rng.choice(VERBS).encode()
+        return verb + b"\n" + written(document, rng)
 
     def judge(self, data: bytes) -> None:
         head, _, body = data.partition(b"\n")
@@ -75,24 +75,24 @@ class HookBodies(Edge):
         must(good["NodeNames"] == ["node-0", "node-1"], "the next good call is not answered")
 
     def _judge_answer(self, verb: str, body: bytes) -> None:
-        told, promised = self._on_loop(lambda: self._asked(verb, body))
-        # Nodes that were sent whole come back byte for byte, whatever they are.
-        answer = json.loads(told.decode(errors="replace"))
+        raw, has_reserved = self._on_loop(lambda: self._answer(verb, body))
+        # Complete nodes are returned byte for byte, valid or not.
+        answer = json.loads(raw.decode(errors="replace"))
         if verb == "prioritize":
-            must(isinstance(answer, list), "prioritize is answered with no list")
+            must(isinstance(answer, list), "the answer of prioritize is no list")
             for each in answer:
-                must(each.keys() == {"Host", "Score"}, "a score is written in another way")
-                must(type(each["Score"]) is int, "a score is no whole number")
+                must(each.keys() == {"Host", "Score"}, "a score has other fields")
+                must(type(each["Score"]) is int, "a score is no integer")
             return
-        must(isinstance(answer, dict), f"{verb} is answered with no object")
+        must(isinstance(answer, dict), f"the answer of {verb} is no object")
         if error := answer.get("Error"):
             _must_be_error(error)
-            must(not promised, "a call that was refused made a promise")
+            must(not has_reserved, "a refused call made a reservation")
             return
         if verb == "preempt":
-            must(answer.keys() == {"NodeNameToMetaVictims"}, "preempt is answered in another way")
+            must(answer.keys() == {"NodeNameToMetaVictims"}, "the answer of preempt differs")
             return
-        must(answer.keys() == _FILTER_KEYS, "filter is answered in another way")
+        must(answer.keys() == _FILTER_KEYS, "the answer of filter has other fields")
         self._must_answer_for_nodes(json.loads(body.decode(errors="replace")), answer)
 
     def _must_answer_for_nodes(self, asked: Any, answer: Any) -> None:
@@ -100,12 +100,12 @@ class HookBodies(Edge):
         if names is None:
             return
         passed, refused = answer["NodeNames"], answer["FailedAndUnresolvableNodes"]
-        must({*passed} <= {*names}, "a node is passed that was not on offer")
-        # A gang that may not start is refused on nodes, too, that were on offer a while ago.
+        must({*passed} <= {*names}, "a node passes that was not offered")
+        # A gang that may not start is refused on the nodes of earlier calls, too.
         may_be_named = {*names} if passed else {*names, *_NODES}
-        must({*refused} <= may_be_named, "a node is named that is none")
-        must(not {*passed} & {*refused}, "a node is both passed and refused")
-        # Why others are left out matters only where no node is left.
+        must({*refused} <= may_be_named, "an unknown node is named")
+        must(not {*passed} & {*refused}, "a node passes and is refused")
+        # The reasons for other nodes matter only if no node passes.
         must(passed or {*refused} >= {*names}, "a node is refused without a reason")
         for reason in {*refused.values()}:
             _must_be_error(reason)
@@ -118,19 +118,22 @@ class HookBodies(Edge):
             self._on_loop(lambda: self._world.runtime.hooks.peer_gone(gone))
         must(len(answers) <= 1, "a bind is answered twice")
         for error in filter(None, answers):
-            # As it goes out: what is said inside is somebody else's business.
+            # As it is sent.
             _must_be_error(json.loads(self._world.runtime.hooks.bound(error))["Error"])
-        must(self._on_loop(lambda: self._world.runtime.holds) == 0, "a bind waits for nobody")
+        must(
+            self._on_loop(lambda: self._world.runtime.holds) == 0,
+            "the bind of a disconnected caller waits",
+        )
 
-    def _asked(self, verb: str, body: bytes) -> tuple[bytes, bool]:
-        """Give the answer, and whether it made a promise; on the loop, which alone makes some."""
+    def _answer(self, verb: str, body: bytes) -> tuple[bytes, bool]:
+        """Return the answer, and whether the call made a reservation; called on the event loop."""
         hooks = self._world.runtime.hooks
         reservations = self._world.runtime.core.cluster.reservations
         before = len(reservations)
         return hooks.answer(verb, body).body, len(reservations) > before
 
     def _ask(self, verb: str, body: bytes) -> bytes:
-        answer: bytes = self._on_loop(lambda: self._world.runtime.hooks.answer(verb, body).body)
+        answer: bytes = self._on_loop(lambda: self._answer(verb, body)[0])
         return answer
 
     def _on_loop(self, work: Any) -> Any:
@@ -147,5 +150,5 @@ def _filter(pod: Object) -> bytes:
 def _must_be_error(error: str) -> None:
     must_be_sentence(error, "the error")
     must_be_text(error, "the error")
-    must("%" not in error, "the error has a percent sign")
+    must("%" not in error, "the error contains a percent sign")
     must(_APOLOGY not in error, "the hook fails")

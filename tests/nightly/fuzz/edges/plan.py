@@ -1,4 +1,4 @@
-"""Saved objects for `plan`: a plan of them, or one sentence that names the place."""
+"""Saved objects for `plan`: the result is a plan, or one sentence that names the place."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _VERSIONS = {
 
 
 def saved() -> list[Object]:
-    """Give objects of each kind, as kubectl writes them."""
+    """Return objects of each kind, as kubectl writes them."""
     return [
         {"apiVersion": version, "kind": kind, **copy.deepcopy(each)}
         for plural, (version, kind) in _VERSIONS.items()
@@ -41,7 +41,7 @@ def saved() -> list[Object]:
 
 
 class PlanInput(Edge):
-    """Input: how to print it on a line of its own, then the file."""
+    """Input: a line with the output format, then the file."""
 
     name = "plan"
     count = 250
@@ -66,54 +66,59 @@ class PlanInput(Edge):
         examples = [each.read_bytes() for each in sorted(_EXAMPLES.glob("*.yaml"))]
         listed = json.dumps({"apiVersion": "v1", "kind": "List", "items": saved()}).encode()
         written_ = [yaml.safe_dump_all(saved()).encode(), listed, *examples]
-        return [way + b"\n" + each for each in written_ for way in (b"table", b"json")]
+        return [output + b"\n" + each for each in written_ for output in (b"table", b"json")]
 
-    def made(self, chance: Random) -> bytes:
-        way = chance.choice((b"table", b"table", b"json", b"yaml"))
+    def made(self, rng: Random) -> bytes:
+        output = rng.choice((b"table", b"table", b"json", b"yaml"))
         things = saved()
-        if chance.random() < 0.3:
-            things = things * chance.choice((2, 5))
-        things = changed(things, chance, chance.randrange(1, 6))
-        if chance.random() < 0.3 and isinstance(things, list):
+        if rng.random() < 0.3:
+            things = things * rng.choice((2, 5))
+        things = changed(things, rng, rng.randrange(1, 6))
+        if rng.random() < 0.3 and isinstance(things, list):
             for each in things:
-                _spoil(each, chance)
-        if chance.random() < 0.5 or not isinstance(things, list):
+                _append_evil(each, rng)
+        if rng.random() < 0.5 or not isinstance(things, list):
             listed = {"apiVersion": "v1", "kind": "List", "items": things}
-            return way + b"\n" + written(listed, chance)
-        text = yaml.safe_dump_all(things, allow_unicode=chance.random() < 0.5)
-        return way + b"\n" + respelt(text, SIGNS, chance).encode(errors="surrogatepass")
+            return output + b"\n" + written(listed, rng)
+        text = yaml.safe_dump_all(things, allow_unicode=rng.random() < 0.5)
+        return output + b"\n" + respelt(text, SIGNS, rng).encode(errors="surrogatepass")
 
     def judge(self, data: bytes) -> None:
         head, _, content = data.partition(b"\n")
-        way = head.decode("latin-1")
-        way = way if way in ("table", "json", "yaml") else "table"
+        output = head.decode("latin-1")
+        output = output if output in ("table", "json", "yaml") else "table"
         self._file.write_bytes(content)
-        must_end_well(result := run("plan", "-f", str(self._file), "-o", way), (0, 2))
-        if result.exit_code == 0 and way == "json":
+        must_end_well(result := run("plan", "-f", str(self._file), "-o", output), (0, 2))
+        if result.exit_code == 0 and output == "json":
             json.loads(result.stdout)
 
 
 def run(*words: str, **variables: str | None) -> Result:
-    """Run a command; as for a terminal, else click would take away some of what steers one."""
+    """Run a command as in a terminal; otherwise click removes some control characters."""
     return CliRunner().invoke(main, words, env=variables, color=True)
 
 
 def must_end_well(result: Any, codes: tuple[int, ...]) -> None:
-    """Object unless a command ended as commands do: text, a known code, no traceback."""
+    """Object unless a command ended properly: text, a known exit code, one sentence on failure."""
+    must_print_text(result, codes)
+    if result.exit_code == 2:
+        must(not result.stdout, "a failing command prints to stdout")
+        must(result.stderr.startswith("gang-extender: "), "the error does not name the program")
+        must_be_sentence(result.stderr.removesuffix("\n"), "the error")
+
+
+def must_print_text(result: Any, codes: tuple[int, ...]) -> None:
+    """Object unless a command printed text and ended with one of *codes*, without a traceback."""
     if result.exception is not None and not isinstance(result.exception, SystemExit):
         raise result.exception
     must(result.exit_code in codes, f"the exit code is {result.exit_code}")
-    must_be_text(result.stdout, "what is printed")
-    must_be_text(result.stderr, "what is told")
-    if result.exit_code == 2:
-        must(not result.stdout, "something is printed though it fails")
-        must(result.stderr.startswith("gang-extender: "), "nobody says who complains")
-        must_be_sentence(result.stderr.removesuffix("\n"), "the complaint")
+    must_be_text(result.stdout, "stdout")
+    must_be_text(result.stderr, "stderr")
 
 
-def _spoil(thing: Any, chance: Random) -> None:
-    """Put hostile text behind a name."""
+def _append_evil(thing: Any, rng: Random) -> None:
+    """Append hostile text to a name."""
     metadata = thing.get("metadata") if isinstance(thing, dict) else None
     if isinstance(metadata, dict):
-        key = chance.choice(("name", "namespace", "uid"))
+        key = rng.choice(("name", "namespace", "uid"))
         metadata[key] = f"{metadata.get(key)}{EVIL}"

@@ -1,4 +1,4 @@
-"""Policy files: taken or refused in one sentence; what was refused leaves the old one in force."""
+"""Policy files: used, or refused with one sentence; a refused file changes nothing."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ from tests.unit.text.yaml_bombs import BOMBS
 
 ROOT = Path(__file__).parents[4]
 _WHAT_IF = ROOT / "manifests" / "examples" / "what-if.yaml"
-#: One that is easily told from the usual one.
+#: Different from the default.
 _GOOD = 'actions: "enqueue, allocate"\n'
 _KEYS = (
     "actions", "tiers", "configurations", "metrics", "compatibility", "starvation", "plugins",
     "name", "arguments", "after", "hold", "gangs", "enableHierarchy", "enablePreemptable",
 )  # fmt: skip
-#: What means something in YAML, or looks like it.
+#: Tokens with a meaning in YAML.
 SIGNS = (
     "&a ", "*a", "[", "]", "{", "}", ": ", "- ", "? ", "!!binary ", "!!set ", "<<: *a", "'", '"',
     "|\n", "---\n", "...\n", "# ", "%YAML 9.9\n", "\t", "\ufeff", "0x" + "f" * 4000, ".inf",
@@ -39,7 +39,7 @@ SIGNS = (
 
 
 class PolicyFiles(Edge):
-    """A file that changes while we run."""
+    """Input: a file that changes while the extender runs."""
 
     name = "policy"
     count = 500
@@ -53,8 +53,8 @@ class PolicyFiles(Edge):
         self._file.write_text(_GOOD)
         self._policies = PolicyFile(str(self._file))
         self._good = self._policies.current()
-        found = saved.read([str(_WHAT_IF)], frozenset({"gang-scheduler"}))
-        self._snapshot = found.snapshot()
+        objects = saved.read([str(_WHAT_IF)], frozenset({"gang-scheduler"}))
+        self._snapshot = objects.snapshot()
         return self
 
     def __exit__(self, *error: object) -> None:
@@ -64,35 +64,35 @@ class PolicyFiles(Edge):
         small = [bomb for bomb in BOMBS.values() if len(bomb) < self.longest]
         return [each.encode() for each in (policy_parser.DEFAULT_TEXT, _GOOD, *small)]
 
-    def made(self, chance: Random) -> bytes:
+    def made(self, rng: Random) -> bytes:
         document = yaml.safe_load(policy_parser.DEFAULT_TEXT)
         document["starvation"] = {"after": "10m", "hold": "1h", "gangs": 1}
         document["configurations"] = [{"name": "preempt", "arguments": {"x": 1}}]
         names = registry.names()
-        document["tiers"][0]["plugins"].append({"name": chance.choice(names), "arguments": {}})
+        document["tiers"][0]["plugins"].append({"name": rng.choice(names), "arguments": {}})
         for tier in document["tiers"]:
             for plugin in tier["plugins"]:
                 known, _ = registry.declared(plugin["name"])
-                if known and chance.random() < 0.5:
-                    plugin["arguments"] = {chance.choice(sorted(known)): odd(chance)}
-        document = changed(document, chance, chance.randrange(4))
-        text = yaml.safe_dump(document, allow_unicode=chance.random() < 0.5)
-        return respelt(text, SIGNS, chance).encode(errors="surrogatepass")
+                if known and rng.random() < 0.5:
+                    plugin["arguments"] = {rng.choice(sorted(known)): odd(rng)}
+        document = changed(document, rng, rng.randrange(4))
+        text = yaml.safe_dump(document, allow_unicode=rng.random() < 0.5)
+        return respelt(text, SIGNS, rng).encode(errors="surrogatepass")
 
     def judge(self, data: bytes) -> None:
         self._file.write_bytes(data)
-        taken = self._policies.current()
+        policy = self._policies.current()
         problem = self._policies.problem
         if problem:
             must_be_sentence(problem, "the refusal")
-            must("cannot be understood" not in problem, "nobody knows what is wrong with it")
-            must(taken is self._good, "a file that was refused changed the policy")
-            must(self._policies.current() is self._good, "a second look changed the policy")
-            must(self._policies.problem == problem, "the problem is told another way later")
+            must("cannot be understood" not in problem, "the refusal does not say what is wrong")
+            must(policy is self._good, "a refused file changed the policy")
+            must(self._policies.current() is self._good, "reading it again changed the policy")
+            must(self._policies.problem == problem, "reading it again changed the problem")
             self._must_not_start()
         else:
-            decided = make_plan(self._snapshot, taken)
-            msgspec.json.encode(PlanDocuments(decided, self._snapshot).plan())
+            plan = make_plan(self._snapshot, policy)
+            msgspec.json.encode(PlanDocuments(plan, self._snapshot).plan())
         self._file.write_text(_GOOD)
         self._good = self._policies.current()
         must(not self._policies.problem, "a good file is refused after a bad one")
@@ -104,4 +104,4 @@ class PolicyFiles(Edge):
         except InvalidConfiguration as error:
             must_be_sentence(str(error), "the refusal to start")
             return
-        must(False, "one that is refused while we run is good enough to start with")
+        must(False, "a file that is refused at run time is accepted at the start")

@@ -1,4 +1,4 @@
-"""Recordings for `replay`: planned again, or one sentence that says what is wrong with the file."""
+"""Recordings for `replay`: replayed, or one sentence that says what is wrong with the file."""
 
 from __future__ import annotations
 
@@ -19,28 +19,18 @@ from tests.nightly.fuzz.edges.plan import must_end_well, run
 from tests.nightly.fuzz.mutations import EVIL, changed
 from tests.unit.replay.runs import recorded
 
-#: A file byte by byte, or what its parcels hold: with them the checksums are always right.
-_BYTES, _PARCELS = b"bytes\n", b"parcels\n"
+#: The bytes of a file, or the contents of its frames, which then have correct checksums.
+_BYTES, _FRAMES = b"bytes\n", b"frames\n"
 
 
 class Recordings(Edge):
-    """Input: which of both it is on a line of its own, then a file, or its parcels as msgpack."""
+    """Input: a line with the format, then a file, or the contents of its frames as msgpack."""
 
     name = "recording"
     count = 120
     suffix = ".gxr"
     longest = 400_000
-    words = (
-        _BYTES,
-        _PARCELS,
-        BEGINNING,
-        EVIL.encode(),
-        b"\xc0",
-        b"\x80",
-        b"\x90",
-        b"\xdf",
-        b"\xc1",
-    )
+    words = (_BYTES, _FRAMES, BEGINNING, EVIL.encode(), *(b"\xc0 \x80 \x90 \xdf \xc1".split()))
 
     def __enter__(self) -> Self:
         self._folder = Path(tempfile.mkdtemp())
@@ -50,33 +40,33 @@ class Recordings(Edge):
         shutil.rmtree(self._folder)
 
     def real(self) -> list[bytes]:
-        return [_BYTES + _file(), _PARCELS + msgspec.msgpack.encode(_parcels())]
+        return [_BYTES + _file(), _FRAMES + msgspec.msgpack.encode(_frames())]
 
-    def made(self, chance: Random) -> bytes:
-        spoilt = changed(_parcels(), chance, chance.randrange(1, 4))
+    def made(self, rng: Random) -> bytes:
+        frames = changed(_frames(), rng, rng.randrange(1, 4))
         try:
-            return _PARCELS + msgspec.msgpack.encode(spoilt)
+            return _FRAMES + msgspec.msgpack.encode(frames)
         except (OverflowError, UnicodeEncodeError, RecursionError):
-            # Of what msgpack cannot write there is no recording either.
-            return _PARCELS + msgspec.msgpack.encode(_parcels()[: chance.randrange(4)])
+            # No recording contains what msgpack cannot write.
+            return _FRAMES + msgspec.msgpack.encode(_frames()[: rng.randrange(4)])
 
     def judge(self, data: bytes) -> None:
-        (self._folder / file_name(1)).write_bytes(_laid_out(data))
+        (self._folder / file_name(1)).write_bytes(_file_of(data))
         must_end_well(run("replay", str(self._folder)), (0, 2, DIFFERS))
 
 
-def _laid_out(data: bytes) -> bytes:
-    if not data.startswith(_PARCELS):
+def _file_of(data: bytes) -> bytes:
+    if not data.startswith(_FRAMES):
         return data.removeprefix(_BYTES)
     try:
-        parcels = msgspec.msgpack.decode(data.removeprefix(_PARCELS))
+        frames = msgspec.msgpack.decode(data.removeprefix(_FRAMES))
     except (msgspec.DecodeError, ValueError, RecursionError):
         return data
-    packing = zlib.compressobj()
+    compressor = zlib.compressobj()
     written = [BEGINNING]
-    for each in parcels if isinstance(parcels, list) else [parcels]:
-        content = packing.compress(msgspec.msgpack.encode(each))
-        written.append(frame(content + packing.flush(zlib.Z_SYNC_FLUSH)))
+    for each in frames if isinstance(frames, list) else [frames]:
+        content = compressor.compress(msgspec.msgpack.encode(each))
+        written.append(frame(content + compressor.flush(zlib.Z_SYNC_FLUSH)))
     return b"".join(written)
 
 
@@ -89,11 +79,11 @@ def _file() -> bytes:
 
 
 @cache
-def _parcels() -> list[Any]:
-    """Give what the parcels of a real recording hold."""
-    left, unpacking, found = _file().removeprefix(BEGINNING), zlib.decompressobj(), list[Any]()
-    while left and (told := unframe(left[:HEAD_BYTES])) is not None:
-        end = HEAD_BYTES + told[0]
-        found.append(msgspec.msgpack.decode(unpacking.decompress(left[HEAD_BYTES:end])))
+def _frames() -> list[Any]:
+    """Return the contents of the frames of a real recording."""
+    left, unpacker, frames = _file().removeprefix(BEGINNING), zlib.decompressobj(), list[Any]()
+    while left and (head := unframe(left[:HEAD_BYTES])) is not None:
+        end = HEAD_BYTES + head[0]
+        frames.append(msgspec.msgpack.decode(unpacker.decompress(left[HEAD_BYTES:end])))
         left = left[end:]
-    return found
+    return frames

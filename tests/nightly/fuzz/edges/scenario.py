@@ -1,4 +1,4 @@
-"""Scenarios and traces for `simulate`: what is to arrive, or one sentence that names the place."""
+"""Scenarios and traces for `simulate`: jobs, or one sentence that names the place."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from tests.nightly.fuzz.mutations import EVIL, changed, respelt, written
 from tests.unit.sim.test_traces import HELIOS, MAPPINGS, OPENB, PAI
 
 _TRACES = (PAI, OPENB, HELIOS)
-#: What is before it is the scenario, what is behind it a trace that the scenario may name.
+#: Between the scenario and a trace that the scenario may name.
 _TRACE = b"\n# the trace\n"
 _FILE = "trace.csv"
 
 
 class Scenarios(Edge):
-    """Input: a scenario, a line, a trace. It is read and everything in it drawn, not played."""
+    """Input: a scenario, a line, a trace. All values are drawn, but nothing is simulated."""
 
     name = "scenario"
     count = 250
@@ -41,7 +41,7 @@ class Scenarios(Edge):
     def __enter__(self) -> Self:
         self._folder = Path(tempfile.mkdtemp())
         for each in self.real():
-            must(self._told(each) is None, f"{each[:80]!r} is not read")
+            must(self._error_of(each) is None, f"{each[:80]!r} is refused")
         return self
 
     def __exit__(self, *error: object) -> None:
@@ -53,34 +53,34 @@ class Scenarios(Edge):
         ]
         return [*(each.encode() for each in _shipped()), *traced]
 
-    def made(self, chance: Random) -> bytes:
-        trace = chance.choice(_TRACES) if chance.random() < 0.4 else ""
-        thing = _with_trace(trace) if trace else yaml.safe_load(chance.choice(_shipped()))
-        thing = changed(thing, chance, chance.randrange(1, 5))
-        if chance.random() < 0.5:
-            text = written(thing, chance)
+    def made(self, rng: Random) -> bytes:
+        trace = rng.choice(_TRACES) if rng.random() < 0.4 else ""
+        thing = _with_trace(trace) if trace else yaml.safe_load(rng.choice(_shipped()))
+        thing = changed(thing, rng, rng.randrange(1, 5))
+        if rng.random() < 0.5:
+            text = written(thing, rng)
         else:
-            spelt = respelt(yaml.safe_dump(thing), SIGNS, chance)
+            spelt = respelt(yaml.safe_dump(thing), SIGNS, rng)
             text = spelt.encode(errors="surrogatepass")
         return text + _TRACE + trace.encode() if trace else text
 
     def judge(self, data: bytes) -> None:
-        told = self._told(data)
-        if told is not None:
-            must_be_text(told, "the complaint")
-            must_be_sentence(told, "the complaint")
+        error = self._error_of(data)
+        if error is not None:
+            must_be_text(error, "the error")
+            must_be_sentence(error, "the error")
 
-    def _told(self, data: bytes) -> str | None:
-        """Read it and draw everything; give the complaint, if there is one."""
+    def _error_of(self, data: bytes) -> str | None:
+        """Read the input and draw all values; return the error, if any."""
         scenario, _, trace = data.partition(_TRACE)
         file = self._folder / "scenario.yaml"
         file.write_bytes(scenario)
         (self._folder / _FILE).write_bytes(trace)
         try:
             found, given, _ = read(str(file))
-        except InvalidInput as complaint:
-            return output.clean(str(complaint))
-        # Whatever was read without a complaint can be played.
+        except InvalidInput as error:
+            return output.clean(str(error))
+        # An accepted scenario can be simulated.
         nodes_of(found, given), queues_of(found, given), jobs_of(found, given)
         return None
 

@@ -1,4 +1,4 @@
-"""Watch events and list pages of every kind: what is read of them, however they are cut."""
+"""Watch events and pages of lists: the result does not depend on packets, and planning goes on."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _MOMENT = 1.8e9
 
 
 class WatchEvents(Edge):
-    """Input: the name of a resource (behind `page ` the page of a list), then what comes of it."""
+    """Input: the name of a resource, then events; after `page ` and the name, a page of a list."""
 
     name = "watch"
     count = 700
@@ -66,21 +66,21 @@ class WatchEvents(Edge):
             messages.append(b"page " + name.encode() + b"\n" + json.dumps(page).encode())
         return messages
 
-    def made(self, chance: Random) -> bytes:
-        name = chance.choice(self._names)
+    def made(self, rng: Random) -> bytes:
+        name = rng.choice(self._names)
         things = _of(name)
-        if chance.random() < 0.15:
-            items = [chance.choice(things) for _ in range(3)]
+        if rng.random() < 0.15:
+            items = [rng.choice(things) for _ in range(3)]
             page = {"metadata": {"resourceVersion": "9", "continue": ""}, "items": items}
-            document = changed(page, chance, chance.randrange(1, 4))
-            return b"page " + name.encode() + b"\n" + written(document, chance)
+            document = changed(page, rng, rng.randrange(1, 4))
+            return b"page " + name.encode() + b"\n" + written(document, rng)
         events = []
-        for _ in range(chance.choice((1, 1, 2, 5))):
+        for _ in range(rng.choice((1, 1, 2, 5))):
             event = {
-                "type": chance.choice(_TYPES[:3] * 3 + _TYPES),
-                "object": chance.choice(things),
+                "type": rng.choice(_TYPES[:3] * 3 + _TYPES),
+                "object": rng.choice(things),
             }
-            events.append(written(changed(event, chance, chance.randrange(1, 4)), chance))
+            events.append(written(changed(event, rng, rng.randrange(1, 4)), rng))
         return name.encode() + b"\n" + b"\n".join((*events, _bookmark()))
 
     def judge(self, data: bytes) -> None:
@@ -91,12 +91,12 @@ class WatchEvents(Edge):
         if is_page:
             self._judge_page(resource, stream)
             return
-        progress, heard = _followed(resource, [stream])
+        progress, received = _read(resource, [stream])
         for pieces in _cuts(stream):
-            other = _followed(resource, pieces)[1]
-            must(other == heard, "it is read in another way when it is cut")
+            other = _read(resource, pieces)[1]
+            must(other == received, "the events differ when the input is cut")
         cluster = _cluster(self._by_name)
-        for each in heard:
+        for each in received:
             if isinstance(each, Upsert | Delete):
                 cluster.apply(each)
         _must_go_on(cluster, resource, progress)
@@ -114,7 +114,7 @@ class WatchEvents(Edge):
 
 
 def _of(name: str) -> tuple[Object, ...]:
-    """Give the objects of a resource, which may name its dialect too."""
+    """Return the objects of a resource; its name may contain the dialect."""
     return OBJECTS[name.partition(".")[0]]
 
 
@@ -131,7 +131,7 @@ def _error() -> bytes:
     return _event("ERROR", {"metadata": {}, "code": 410, "message": "too old"})
 
 
-def _followed(resource: Resource, pieces: list[bytes]) -> tuple[ListWatch, list[ReceivedItem]]:
+def _read(resource: Resource, pieces: list[bytes]) -> tuple[ListWatch, list[ReceivedItem]]:
     progress = ListWatch(resource.decoder)
     progress.next_request(9)
     return progress, [progress.line(line) for line in lines(pieces)]
@@ -144,7 +144,7 @@ def _cuts(stream: bytes) -> Iterator[list[bytes]]:
 
 
 def _cluster(known: dict[str, Resource]) -> Cluster:
-    """Give a mirror that has something of everything."""
+    """Return a cache with objects of each kind."""
     cluster = Cluster.of(Settings(), SystemClock())
     for name in ("nodes", "namespaces", "queues.scheduling.volcano.sh", "pods",
                  "podgroups.scheduling.volcano.sh"):  # fmt: skip
@@ -156,7 +156,7 @@ def _cluster(known: dict[str, Resource]) -> Cluster:
 
 
 def _must_go_on(cluster: Cluster, resource: Resource, progress: ListWatch) -> None:
-    """Object unless a plan can be made of it, told to everybody, and the next event is heard."""
+    """Object unless a plan can be made and encoded, and the next event is applied."""
     snapshot = cluster.snapshot(_MOMENT)
     plan = make_plan(snapshot, policy_parser.DEFAULT)
     findings = findings_of(audit(snapshot))
@@ -167,8 +167,8 @@ def _must_go_on(cluster: Cluster, resource: Resource, progress: ListWatch) -> No
     good = {**ordinary, "metadata": named}
     progress.start_over()
     progress.next_request(9)
-    heard = progress.line(_event("ADDED", good))
-    must(isinstance(heard, Upsert), "the next good event is not heard")
-    assert isinstance(heard, Upsert)
-    cluster.apply(heard)
+    received = progress.line(_event("ADDED", good))
+    must(isinstance(received, Upsert), "the next good event is not read")
+    assert isinstance(received, Upsert)
+    cluster.apply(received)
     cluster.snapshot(_MOMENT)

@@ -1,8 +1,8 @@
-"""Our CPU per held and bound pod: barrier, pipelined TLS connections and all.
+"""CPU for each pod whose bind waits and is sent: permit, binder and pipelined TLS connections.
 
-    python -m tests.nightly.soak.bench_barrier [pods] [gang size]
+    python -m tests.bench.bench_permit [pods] [gang size]
 
-The API server is a process of its own that answers 201 as fast as it can; only our own CPU counts.
+The API server is another process, which answers 201 at once; its CPU does not count.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _CERTIFICATE += ["-subj", "/CN=127.0.0.1", "-addext", "subjectAltName=IP:127.0.0
 _CERTIFICATE += ["-keyout", "server.key", "-out", "server.crt"]
 
 
-class _Echo(asyncio.Protocol):
+class _Server(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast("asyncio.WriteTransport", transport)
 
@@ -54,7 +54,7 @@ def _serve(folder: str, port: multiprocessing.Queue[int]) -> None:
         context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
         context.load_cert_chain(f"{folder}/server.crt", f"{folder}/server.key")
         loop = asyncio.get_running_loop()
-        server = await loop.create_server(_Echo, "127.0.0.1", 0, ssl=context)
+        server = await loop.create_server(_Server, "127.0.0.1", 0, ssl=context)
         port.put(server.sockets[0].getsockname()[1])
         await server.serve_forever()
 
@@ -72,7 +72,7 @@ async def _measure(port: int, ca: Path, pods: int, size: int) -> tuple[float, fl
     world.add_node("n-1")
     reader = ManualReader()
     reader.at_once = True
-    barrier = PermitRunner(
+    permit = PermitRunner(
         StateMachine(world, Timeouts(), chance=random),
         binder=ApiBinder(pipeline),
         groups=reader,
@@ -95,7 +95,7 @@ async def _measure(port: int, ca: Path, pods: int, size: int) -> tuple[float, fl
         world.scheduled = lambda key: 0  # type: ignore[method-assign]
         cpu, started = time.process_time(), time.monotonic()
         for uids in names:
-            waiting = [Call(barrier, uid) for uid in uids]
+            waiting = [Call(permit, uid) for uid in uids]
             answers = await asyncio.gather(*map(asyncio.wrap_future, waiting))
             assert not any(answers), set(answers)
         spent = time.process_time() - cpu
@@ -107,12 +107,7 @@ async def _measure(port: int, ca: Path, pods: int, size: int) -> tuple[float, fl
 def main() -> None:
     pods, size = (int(each) for each in (*sys.argv[1:], "2000", "20")[:2])
     with tempfile.TemporaryDirectory() as folder:
-        subprocess.run(
-            _CERTIFICATE,
-            cwd=folder,
-            check=True,
-            capture_output=True,
-        )
+        subprocess.run(_CERTIFICATE, cwd=folder, check=True, capture_output=True)
         port: multiprocessing.Queue[int] = multiprocessing.Queue()
         server = multiprocessing.Process(target=_serve, args=(folder, port), daemon=True)
         server.start()
