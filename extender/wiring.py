@@ -119,7 +119,7 @@ class Runtime:
             in_loop=self._loop_calls,
             closed=Cause.LEASE_LOST if leadership.is_shared else None,
         )
-        core.ledger.on_expired(bind_notes.ticket_given_back)
+        core.ledger.on_expired(bind_notes.reservation_released)
         self.hooks = Hooks(
             gate=core.gate,
             permit=core.permit,
