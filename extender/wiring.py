@@ -17,6 +17,7 @@ from extender.evictions.backoff import EvictionBackoff
 from extender.evictions.runner import EvictionRunner
 from extender.findings.audit import Audit, with_missing_rights
 from extender.forecast.durations import learn_from
+from extender.forecast.forecaster import Forecaster
 from extender.hooks.handlers import Hooks
 from extender.kube.decode import pods
 from extender.leader.election import LeaderElection
@@ -37,6 +38,7 @@ from extender.status.notes import BindNotes, SchedulerNotes
 from extender.status.reporter import Reporter
 from extender.tls.server import PortCertificates
 from extender.web.app import create_app
+from extender.web.dashboard.context import AppContext
 from extender.whatif.page import whatif_runner
 
 
@@ -117,7 +119,7 @@ class Runtime:
             in_loop=self._loop_calls,
             closed=Cause.LEASE_LOST if leadership.is_shared else None,
         )
-        core.ledger.on_expired(bind_notes.ticket_given_back)
+        core.ledger.on_expired(bind_notes.reservation_released)
         self.hooks = Hooks(
             gate=core.gate,
             permit=core.permit,
@@ -154,22 +156,26 @@ class Runtime:
             *(PeriodicTask(timer, each.reload, every_s=each.reload_s) for each in certificates),
         ]
         metrics.waiting_binds.set_function(lambda: core.permit.waiting_binds)
+        past_durations = learn_from(cluster)
         self.pages = create_app(
-            history=history,
-            findings=lambda: with_missing_rights(findings.current, ports.refused()),
-            policies=policies,
-            metrics=metrics,
-            readiness=may_answer,
-            warmth=cluster.readiness,
-            standby=leadership.readiness,
-            notes=lambda: [
-                *(*bind_notes.notes(), *scheduler_notes.notes(), *ports.notes()),
-                *(each.problem for each in certificates if each.problem),
-            ],
-            silence=lambda: cluster.freshness.silence(clock.monotonic()),
-            reservations=lambda gang: (cluster.reservations.of_gang(gang), clock.monotonic()),
-            past_durations=(past_durations := learn_from(cluster)),
-            suppose=whatif_runner(settings, past_durations),
+            AppContext(
+                history=history,
+                findings=lambda: with_missing_rights(findings.current, ports.refused()),
+                policies=policies,
+                metrics=metrics,
+                readiness=may_answer,
+                warmth=cluster.readiness,
+                standby=leadership.readiness,
+                notes=lambda: [
+                    *(*policies.notes(), *bind_notes.notes(), *scheduler_notes.notes()),
+                    *ports.notes(),
+                    *(each.problem for each in certificates if each.problem),
+                ],
+                silence=lambda: cluster.freshness.silence(clock.monotonic()),
+                reservations=lambda gang: (cluster.reservations.of_gang(gang), clock.monotonic()),
+                forecaster=Forecaster(policies.current, past_durations),
+                suppose=whatif_runner(settings, past_durations),
+            )
         )
 
     @property

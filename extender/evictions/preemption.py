@@ -381,8 +381,8 @@ class Preemption:
         That pending preemptions may evict the rest does not help: they may choose other victims.
         """
         group = self._cluster.group(key)
-        if group is None or not self._goes_on(key, evicted.keys()):
-            return False
+        if group is None or not self._cluster.on_nodes(key) - evicted.keys():
+            return False  # nothing of it would run on
         at_worst = len(evicted) + self._pending.count_members(key, None, evicted.keys())
         if self._cluster.scheduled(key) - at_worst < group.min_member:
             return True
@@ -395,10 +395,6 @@ class Preemption:
             for role, count in roles.items()
             if role in minima
         )
-
-    def _goes_on(self, key: GangKey, evicted: Set[PodUid]) -> bool:
-        """Return whether members of a gang remain on nodes without *evicted*."""
-        return bool(self._cluster.on_nodes(key) - evicted)
 
     def _breaks_deserved(self, pod: Pod, own: str, victims: Sequence[PreemptionVictim]) -> bool:
         """Return whether another queue loses its deserved share, or the own one has all of its.

@@ -66,8 +66,8 @@ def _loss(victims: Sequence[Victim], snapshot: Snapshot) -> str:
     return f"{part} evicted: {reason_for(victims[0], snapshot)}"
 
 
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}" + ("" if number == 1 else "s")
+def _pods(number: int) -> str:
+    return f"{number} pod" + ("" if number == 1 else "s")
 
 
 log = logging.getLogger(__name__)
@@ -249,7 +249,7 @@ class EvictionRunner:
             by_gang.setdefault(victim.gang.key, []).append(victim)
         names = sorted(by_gang)
         gangs = ", ".join(names[:5]) + (", …" if len(names) > 5 else "")
-        text = f"{action} evicts {_count(len(victims), 'pod')} for it, of {gangs}"
+        text = f"{action} evicts {_pods(len(victims))} for it, of {gangs}"
         self._history.add_entry(beneficiary, snapshot.now, snapshot.generation, reason, text)
         losses = {key: _loss(own, snapshot) for key, own in by_gang.items()}
         for key, loss in losses.items():

@@ -173,10 +173,13 @@ class Hooks:
                 return self._permit.bind(replace(order, whose=whose), answer)
             try:
                 self._must_be_ready(started)
-            except NotReady as error:
-                if whose is Whose.UNKNOWN:
-                    return self._bind_if_exempt(order, str(error), answer)
-                raise
+            except NotReady as not_ready:
+                if whose is not Whose.UNKNOWN:
+                    raise
+                # Bound only if the API server says that it is exempt.
+                why_not = str(not_ready)
+                order = replace(order, whose=whose)
+                return self._permit.bind(order, lambda error: answer(error and why_not))
             if whose is Whose.UNKNOWN and self._gate.exempts(order.namespace):
                 # The namespace is the caller's claim; the API server confirms whose pod it is.
                 return self._permit.bind(replace(order, whose=whose), answer)
@@ -198,12 +201,6 @@ class Hooks:
             sentence = "refused to bind another scheduler's pod"
             self._rate_limited_log.event(logging.WARNING, sentence, pod=pod, node=order.node)
             raise
-
-    def _bind_if_exempt(self, order: BindOrder, why_not: str, answer: TakeAnswer) -> CallId:
-        """Bind a pod that we have never seen if it is exempt; answer *why_not* otherwise."""
-        return self._permit.bind(
-            replace(order, whose=Whose.UNKNOWN), lambda error: answer(error and why_not)
-        )
 
     def peer_gone(self, call: CallId) -> None:
         """Report that the caller of a waiting bind disconnected."""

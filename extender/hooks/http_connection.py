@@ -236,16 +236,17 @@ class HttpConnection(asyncio.Protocol):
 
     def on_message_begin(self) -> None:
         """Begin a call; end the connection if the last answer is still pending."""
-        self._begun += 1
-        if not self._ignores_input and (self.is_waiting or self._begun > _MOST_CALLS):
-            self._drop("impatient")
         if self._ignores_input:
+            raise _Over
+        self._begun += 1
+        if self.is_waiting or self._begun > _MOST_CALLS:
+            self._drop("impatient")
             raise _Over
         self._is_reading = self._is_in_head = True
         self._expects = False
         if not self._is_unread:
             self._set_deadline(self._limits.call_s, "slow")
-        self._server.touch(self)
+        self._server.begun(self)
         self._read_before = self._trailed = self.size = self._chunks = 0
         self.url = self._body = b""
         self.refusal = self._pieces = None
@@ -310,14 +311,14 @@ class HttpConnection(asyncio.Protocol):
         The body of a refused call is read and dropped: an answer sent while the client still
         writes the body is lost with the connection.
         """
-        if self._ignores_input:
-            raise _Over
         self.size += len(body)
         if self.refusal is not None or self.size > self._limits.body:
             self._body = b""
             self._server.release_buffer(self)
             return
         self._server.buffer(self, len(body))
+        if self.is_over:
+            raise _Over  # this was the oldest of too many bodies
         if not self._body:
             self._body = body  # nearly always the body is one piece
         elif isinstance(self._body, bytearray):
@@ -327,8 +328,6 @@ class HttpConnection(asyncio.Protocol):
 
     def on_message_complete(self) -> None:
         """Pass the call on to be answered now or later."""
-        if self._ignores_input:
-            raise _Over
         self._is_reading = False
         self.is_last = self._parser.should_upgrade() or not self._parser.should_keep_alive()
         self._server.release_buffer(self)

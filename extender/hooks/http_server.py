@@ -16,18 +16,13 @@ from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import lru_cache, partial
 
 from extender.clock import RateLimit
 from extender.hooks.http_connection import HttpConnection
-from extender.hooks.limits import Refusal, RefusalLog
+from extender.hooks.limits import Limits, Refusal, RefusalLog
 from extender.metrics import Metrics
 
-#: The limit of a TLS handshake: longer than the timeout of kube-scheduler for filter.
-HANDSHAKE_S = 10.0
-#: Concurrent handshakes: more than kube-scheduler has binds in flight when a large gang starts.
-MAX_HANDSHAKES = 512
 #: Connections accepted in one callback before the loop does something else.
 _BATCH = 8
 #: The same if the acceptor pauses after each batch.
@@ -36,12 +31,8 @@ _BATCH_WITH_PAUSE = 32
 _MAX_TAKEN = 64
 #: The same with a pause. Most may be refused, so a full backlog is seen in a few batches.
 _MAX_TAKEN_WITH_PAUSE = 512
-#: New connections per client address: a kubelet, a Prometheus and a browser open a handful. A dozen
-#: addresses at this rate use all that the acceptor takes with a pause of 10 ms.
-ADDRESS_BURST = 400
-ADDRESS_RATE_PER_S = 200.0
 #: Client addresses with a rate limiter; the least recently used is dropped.
-MAX_ADDRESSES = 1024
+_MAX_ADDRESSES = 1024
 #: The pause when no file descriptors are left: a retry at once would only use CPU.
 _NO_FILES_PAUSE_S = 0.1
 _HANDSHAKE_END_S = 1.0
@@ -54,72 +45,6 @@ _BACKLOG = 4096
 _LAST_READS_S = 0.05
 #: How long to wait for their answers: each is a refusal by then, after a delay at most.
 _LAST_ANSWERS_S = 2.0
-
-
-class AddressRateLimit:
-    """Limits new connections per client address: a burst, then a rate.
-
-    An IPv6 address counts as a whole, not as a /64: a node has the first address of the /64 of its
-    pods, and a pod must not use up the limit of the kubelet.
-    """
-
-    def __init__(
-        self,
-        monotonic: Callable[[], float] = time.monotonic,
-        burst: int = ADDRESS_BURST,
-        rate_per_s: float = ADDRESS_RATE_PER_S,
-    ) -> None:
-        self._limiter = lru_cache(maxsize=MAX_ADDRESSES)(
-            lambda address: RateLimit(rate_per_s, burst, monotonic)
-        )
-
-    def acquire(self, address: str) -> bool:
-        """Return whether *address* may open a connection now, and count it."""
-        return self._limiter(address).try_acquire()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
-    """The bounds of one port."""
-
-    #: Open connections, without those whose bind waits for its gang.
-    connections: int
-    #: An idle connection is closed after this; kube-scheduler keeps idle connections for 90 s and
-    #: does not resend a POST on one we closed.
-    idle_s: float = 120.0
-    #: A call must arrive whole in this time from its first byte, however many bytes came last.
-    call_s: float = 30.0
-    #: An answer must be read in this time.
-    answer_s: float = 10.0
-    #: The kernel holds back a connection that sends nothing for this many seconds. kube-scheduler
-    #: sends at once, so clients that send nothing do not slow it down.
-    defer_accept_s: int = 8
-    #: The delay of a refusal on an untrusted connection: a client that retries at once then does
-    #: so twenty times a second, not thousands of times.
-    refusal_delay_s: float = 0.05
-    #: The pause of reading after an answer and of accepting after a batch: a client that sends
-    #: requests or connects without pause gets fewer answers, and no other client notices. With a
-    #: pause, new connections are limited per address, too.
-    response_pause_s: float = 0.0
-    #: New connections per client address: a burst, then a rate.
-    address_burst: int = ADDRESS_BURST
-    address_rate_per_s: float = ADDRESS_RATE_PER_S
-    #: Concurrent handshakes, and how long each may take.
-    handshakes: int = MAX_HANDSHAKES
-    handshake_s: float = HANDSHAKE_S
-    #: The interval between reads of long calls on untrusted connections. A read is at most 256 KiB,
-    #: so all of them together send 128 MiB/s at most, and the loop is free in between.
-    read_interval_s: float = 0.002
-    #: How often deadlines are checked.
-    sweep_s: float = 1.0
-    #: Path and headers of a call.
-    head: int = 16 * 1024
-    #: The body of one call; 0 if no handler reads one.
-    body: int = 0
-    #: A call with its framing.
-    message: int = 64 * 1024
-    #: The bodies of all calls that are being read.
-    bodies: int = 64 * 1024 * 1024
 
 
 class Acceptor:
@@ -139,8 +64,10 @@ class Acceptor:
         self._tls = tls
         self._limits = limits
         self._refusals = refusals
-        self._rate_limit = AddressRateLimit(
-            burst=limits.address_burst, rate_per_s=limits.address_rate_per_s
+        # An IPv6 address counts as a whole, not as a /64: a node has the first address of the /64
+        # of its pods, and a pod must not use up the limit of the kubelet.
+        self._rate_limit = lru_cache(maxsize=_MAX_ADDRESSES)(
+            lambda address: RateLimit(limits.address_rate_per_s, limits.address_burst)
         )
         #: Handshakes in progress, the oldest first.
         self._handshaking: dict[asyncio.Task[None], socket.socket] = {}
@@ -214,7 +141,7 @@ class Acceptor:
         """Return one word for why a new connection is refused; empty if it is accepted."""
         if _has_disconnected(caller):
             return "left"
-        if self._limits.response_pause_s and not self._rate_limit.acquire(address):
+        if self._limits.response_pause_s and not self._rate_limit(address).try_acquire():
             return "crowd"
         return ""
 
@@ -242,14 +169,11 @@ class Acceptor:
             _shut_down(oldest)
         handshake = self._loop.create_task(self._shake_hands(caller))
         self._handshaking[handshake] = caller
-        handshake.add_done_callback(self._done)
+        handshake.add_done_callback(lambda done: self._handshaking.pop(done, None))
 
     def _resume(self) -> None:
         self._pause_timer = None
         self._loop.add_reader(self._listening, self._accept)
-
-    def _done(self, handshake: asyncio.Task[None]) -> None:
-        self._handshaking.pop(handshake, None)
 
     async def _shake_hands(self, caller: socket.socket) -> None:
         caller.setblocking(False)
@@ -386,13 +310,10 @@ class HttpServer(ABC):
 
     async def _answer_all(self, grace_s: float) -> None:
         end = self.loop.time() + grace_s
-        busy = [each for each in self.connections if each.has_call]
-        while self._is_any_waiting(busy) and self.loop.time() < end:
+        busy = {each for each in self.connections if each.has_call}
+        # A closed connection waits for nothing.
+        while any(each.has_call for each in busy & self.connections) and self.loop.time() < end:
             await asyncio.sleep(0.01)
-
-    def _is_any_waiting(self, busy: list[HttpConnection]) -> bool:
-        """Return whether any of these still waits; a closed connection waits for nothing."""
-        return any(each.has_call for each in busy if each in self.connections)
 
     # called by connections
 
@@ -411,6 +332,10 @@ class HttpServer(ABC):
         self._reads.pop(connection, None)
         self.never_evict(connection)
         self.release_buffer(connection)
+
+    def begun(self, call: HttpConnection) -> None:
+        """Called when the first byte of a call arrives."""
+        self.touch(call)
 
     def touch(self, connection: HttpConnection) -> None:
         """Record activity on *connection*: all others have been idle for longer."""

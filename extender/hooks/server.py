@@ -23,8 +23,8 @@ from functools import lru_cache, partial
 from extender.hooks import wire
 from extender.hooks.handlers import BODY_LIMIT, NO_CALL, VERBS, Hooks
 from extender.hooks.http_connection import HttpConnection
-from extender.hooks.http_server import HttpServer, Limits
-from extender.hooks.limits import Refusal
+from extender.hooks.http_server import HttpServer
+from extender.hooks.limits import Limits, Refusal
 from extender.metrics import Metrics
 from extender.permit.messages import CallId
 from extender.settings import is_loopback
@@ -194,11 +194,10 @@ class HookServer(HttpServer):
         self.bind_responses.close()
         await super().drain(grace_s)
 
-    def touch(self, connection: HttpConnection) -> None:
-        """Record activity on *connection*, which is not idle once a call begins."""
-        super().touch(connection)
-        if connection.has_call:
-            self.bind_responses.idle.discard(connection)
+    def begun(self, call: HttpConnection) -> None:
+        """Called when the first byte of a call arrives: the connection is not idle any more."""
+        self.touch(call)
+        self.bind_responses.idle.discard(call)
 
     def closed(self, call: HttpConnection) -> None:
         """Tell the permit runner if a bind was still waiting."""

@@ -67,7 +67,6 @@ _CONDITIONS: Mapping[str, tuple[str, ...]] = {
     KUBE_BATCH: (UNSCHEDULABLE,),
     KUBE_BATCH_INCUBATOR: (UNSCHEDULABLE,),
 }
-#: An ended gang stays scheduled.
 _QUEUE_COUNTERS = {phase: phase.value.lower() for phase in Phase}
 
 

@@ -149,7 +149,7 @@ class BindNotes:
                 )
             )
 
-    def ticket_given_back(self, gang: GangKey, pause_s: float) -> None:
+    def reservation_released(self, gang: GangKey, pause_s: float) -> None:
         """Called when a gang could not use its reservation."""
         event(log, logging.INFO, "reservation released", gang=gang, pause_s=pause_s)
 

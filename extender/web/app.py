@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from functools import partial
 from urllib.parse import unquote_to_bytes
 
@@ -12,31 +12,20 @@ from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 from werkzeug.exceptions import HTTPException
 from werkzeug.routing import RoutingException, Rule
 
-from extender.findings.finding import Finding
-from extender.forecast.durations import DurationHistory
-from extender.forecast.forecaster import Forecaster
-from extender.metrics import Metrics
-from extender.policy_file import PolicyFile
-from extender.status.history import GangHistory
 from extender.text import lines
 from extender.web.api import Api
 from extender.web.background import CachedRemedies
 from extender.web.dashboard.context import AppContext
-from extender.web.dashboard.gangs import Reservations
 from extender.web.dashboard.routes import Dashboard
 from extender.web.plan_metrics import FindingCollector, PlanCollector, WatchCollector
-from extender.whatif.page import TOO_LONG, RunWhatIf, no_whatif
+from extender.whatif.page import TOO_LONG
 
 #: Nothing on the loop of the hooks takes a tenth of this.
 _MAX_STALL_S = 20.0
 
 
 class Probes:
-    """Answers the probes from memory, in the calling thread.
-
-    *readiness* returns what prevents decisions; *warmth* the same for the cache alone; *standby*
-    the leader if it is another instance; *notes* what should be fixed although the extender works.
-    """
+    """Answers the probes from memory, in the calling thread."""
 
     PATHS = ("/healthz", "/readyz", "/warmz")
 
@@ -87,11 +76,11 @@ _MAX_QUERY = 2048
 class OperationsApp(Flask):
     """The Flask app, with the probes, the metrics and the RBAC names of pages."""
 
-    def __init__(self, probes: Probes, metrics: Metrics, context: AppContext) -> None:
+    def __init__(self, probes: Probes, context: AppContext) -> None:
         super().__init__(__name__, static_folder=None)
         self.jinja_options = {"trim_blocks": True, "lstrip_blocks": True}
         self.probes = probes
-        self.metrics = metrics
+        self.metrics = context.metrics
         #: The content of /events.
         self.heartbeat = context.heartbeat
         #: Leadership and whether a plan exists; cached pages expire when it changes.
@@ -133,62 +122,27 @@ class OperationsApp(Flask):
         return rule
 
 
-def create_app(
-    *,
-    history: GangHistory,
-    findings: Callable[[], Sequence[Finding] | None],
-    policies: PolicyFile,
-    metrics: Metrics,
-    readiness: Callable[[], list[str]],
-    warmth: Callable[[], list[str]],
-    standby: Callable[[], list[str]],
-    notes: Callable[[], list[str]],
-    silence: Callable[[], Mapping[str, float]],
-    reservations: Reservations = lambda _: ((), 0.0),
-    past_durations: DurationHistory | None = None,
-    suppose: RunWhatIf = no_whatif,
-) -> OperationsApp:
-    """Create the app, and register the metrics that are computed at each scrape.
-
-    *findings* returns inconsistent objects, None before the first check; *readiness* what prevents
-    decisions; *warmth* the same for the cache alone; *standby* the leader if it is another
-    instance; *notes* what should be fixed although the extender works; *reservations* the unused
-    reservations of a gang; *past_durations* how long gangs ran before; *suppose* answers what-ifs.
-    """
-    forecaster = Forecaster(policies.current, past_durations)
+def create_app(context: AppContext) -> OperationsApp:
+    """Create the app, and register the metrics that are computed at each scrape."""
+    history, findings, standby = context.history, context.findings, context.standby
+    metrics, policies = context.metrics, context.policies
     metrics.policy_refused.set_function(lambda: bool(policies.problem))
     # Evaluated at every scrape: probes may be configured for /warmz alone.
-    metrics.ready.set_function(lambda: not readiness())
-    metrics.cache_synced.set_function(lambda: not warmth())
+    metrics.ready.set_function(lambda: not context.readiness())
+    metrics.cache_synced.set_function(lambda: not context.warmth())
     metrics.registry.register(PlanCollector(lambda: None if standby() else history.last))
     metrics.registry.register(FindingCollector(lambda: None if standby() else findings()))
-    metrics.registry.register(WatchCollector(silence))
+    metrics.registry.register(WatchCollector(context.silence))
     probes = Probes(
-        readiness=readiness,
-        warmth=warmth,
-        standby=standby,
-        notes=lambda: [*policies.notes(), *notes()],
+        readiness=context.readiness, warmth=context.warmth, standby=standby, notes=context.notes
     )
-    context = AppContext(
-        history=history,
-        policies=policies,
-        metrics=metrics,
-        findings=findings,
-        readiness=readiness,
-        standby=standby,
-        notes=lambda: [*policies.notes(), *notes()],
-        silence=silence,
-        reservations=reservations,
-        forecaster=forecaster,
-        suppose=suppose,
-    )
-    app = OperationsApp(probes, metrics, context)
+    app = OperationsApp(probes, context)
     api = Api(
         history,
         policies.current,
         findings=findings,
         standby=standby,
-        forecaster=forecaster,
+        forecaster=context.forecaster,
         remedied=CachedRemedies(context.background),
     )
     app.register_blueprint(api.blueprint())

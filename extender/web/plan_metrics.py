@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import replace
+from typing import TypeAlias
 
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
@@ -43,6 +44,19 @@ _AMOUNTS = (
     ("allocated", "allocated", "What the gangs of the queue use"),
     ("requested", "request", "What the gangs of the queue use or wait for"),
 )
+
+
+#: The values of the labels, and the value of the series.
+_Sample: TypeAlias = tuple[Sequence[str], float]
+
+
+def _family(
+    name: str, meaning: str, labels: Sequence[str], samples: Iterable[_Sample]
+) -> GaugeMetricFamily:
+    family = GaugeMetricFamily(name, meaning, labels=labels)
+    for values, value in samples:
+        family.add_metric(values, value)
+    return family
 
 
 class _Scraped(Collector):
@@ -82,15 +96,13 @@ class FindingCollector(_Scraped):
 
     def collect(self) -> Iterator[GaugeMetricFamily]:
         """Yield one series per kind and reason; none without findings."""
-        family = GaugeMetricFamily(
+        counts = Counter((each.kind, each.reason) for each in self._findings() or ())
+        yield _family(
             "gang_extender_findings",
             "Inconsistent objects.",
-            labels=["kind", "reason"],
+            ["kind", "reason"],
+            sorted(counts.items()),
         )
-        counts = Counter((each.kind, each.reason) for each in self._findings() or ())
-        for (kind, reason), count in sorted(counts.items()):
-            family.add_metric([kind, reason], count)
-        yield family
 
 
 class WatchCollector(_Scraped):
@@ -101,15 +113,13 @@ class WatchCollector(_Scraped):
 
     def collect(self) -> Iterator[GaugeMetricFamily]:
         """Yield one series per watched resource."""
-        family = GaugeMetricFamily(
+        yield _family(
             "gang_extender_watch_silence_seconds",
             "Seconds since the API server last sent anything about a resource; for the resource"
             " `API server`, since its last answer of any kind.",
-            labels=["resource"],
+            ["resource"],
+            (((resource,), seconds) for resource, seconds in sorted(self._silence().items())),
         )
-        for resource, seconds in sorted(self._silence().items()):
-            family.add_metric([resource], seconds)
-        yield family
 
 
 def _bounded(queues: Iterable[QueueFigures], last: CycleResult) -> tuple[list[QueueFigures], int]:
@@ -144,34 +154,33 @@ def _select(amounts: Resources, known: Set[str]) -> Resources:
 
 
 def _omitted(plan: Plan, resources: int, queues: int) -> GaugeMetricFamily:
-    family = GaugeMetricFamily(
+    stuck = sum(each.status in _STUCK for each in plan.verdicts.values())
+    return _family(
         "gang_extender_series_left_out",
         "What is not exported: queues and waiting gangs beyond the cap, and amounts of resources"
         " that no node has and no queue names, or beyond the cap of a queue.",
-        labels=["what"],
+        ["what"],
+        [
+            (["gangs"], max(0, stuck - MOST_GANGS)),
+            (["queues"], queues),
+            (["resources"], resources),
+        ],
     )
-    stuck = sum(each.status in _STUCK for each in plan.verdicts.values())
-    for what, count in (
-        ("gangs", max(0, stuck - MOST_GANGS)),
-        ("queues", queues),
-        ("resources", resources),
-    ):
-        family.add_metric([what], count)
-    return family
 
 
 def _queue_amounts(queues: Iterable[QueueFigures]) -> Iterator[GaugeMetricFamily]:
     for field, _, meaning in _AMOUNTS:
-        family = GaugeMetricFamily(
+        yield _family(
             f"gang_extender_queue_{field}",
             f"{meaning}: cpu in cores, the rest in whole units; a parent queue includes its"
             " children, so do not add up both.",
-            labels=["queue", "resource"],
+            ["queue", "resource"],
+            (
+                ((figures.name, name), amount / 1000 if name == CPU else amount)
+                for figures in queues
+                for name, amount in getattr(figures, field).items()
+            ),
         )
-        for figures in queues:
-            for name, amount in getattr(figures, field).items():
-                family.add_metric([figures.name, name], amount / 1000 if name == CPU else amount)
-        yield family
 
 
 def _queue_figures(queues: Iterable[QueueFigures]) -> Iterator[GaugeMetricFamily]:
@@ -185,36 +194,35 @@ def _queue_figures(queues: Iterable[QueueFigures]) -> Iterator[GaugeMetricFamily
             ("weight", "The weight of the queue."),
             ("overused", "1 if the queue uses all it deserves."),
         ):
-            family = GaugeMetricFamily(f"{prefix}_queue_{field}", meaning, labels=[label])
-            for figures in queues:
-                family.add_metric([figures.name], float(getattr(figures, field)))
-            yield family
+            samples = (((each.name,), float(getattr(each, field))) for each in queues)
+            yield _family(f"{prefix}_queue_{field}", meaning, [label], samples)
 
 
 def _volcano_amounts(queues: Iterable[QueueFigures]) -> Iterator[GaugeMetricFamily]:
     for field, word, meaning in _AMOUNTS:
-        cpu = GaugeMetricFamily(
+        amounts: dict[str, Resources] = {each.name: getattr(each, field) for each in queues}
+        yield _family(
             f"volcano_queue_{word}_milli_cpu",
             f"{meaning} of cpu, in thousandths.",
-            labels=["queue_name"],
+            ["queue_name"],
+            (((queue,), each.amount(CPU)) for queue, each in amounts.items()),
         )
-        memory = GaugeMetricFamily(
+        yield _family(
             f"volcano_queue_{word}_memory_bytes",
             f"{meaning} of memory, in bytes.",
-            labels=["queue_name"],
+            ["queue_name"],
+            (((queue,), each.amount(MEMORY)) for queue, each in amounts.items()),
         )
-        scalars = GaugeMetricFamily(
+        yield _family(
             f"volcano_queue_{word}_scalar_resources",
             f"{meaning} of everything else, in thousandths.",
-            labels=["queue_name", "resource"],
+            ["queue_name", "resource"],
+            (
+                ((queue, name), amount * 1000)
+                for queue, each in amounts.items()
+                for name, amount in each.without(CPU, MEMORY, PODS).items()
+            ),
         )
-        for figures in queues:
-            amounts: Resources = getattr(figures, field)
-            cpu.add_metric([figures.name], amounts.amount(CPU))
-            memory.add_metric([figures.name], amounts.amount(MEMORY))
-            for name, amount in amounts.without(CPU, MEMORY, PODS).items():
-                scalars.add_metric([figures.name, name], amount * 1000)
-        yield from (cpu, memory, scalars)
 
 
 def _pod_groups(last: CycleResult, queues: set[str]) -> Iterator[GaugeMetricFamily]:
@@ -224,41 +232,25 @@ def _pod_groups(last: CycleResult, queues: set[str]) -> Iterator[GaugeMetricFami
         if key in last.snapshot.gangs and last.snapshot.gangs[key].group.dialect
     )
     for phase in Phase:
-        family = GaugeMetricFamily(
+        yield _family(
             f"volcano_queue_pod_group_{phase.value.lower()}_count",
             f"PodGroups of the queue in phase {phase.value}.",
-            labels=["queue_name"],
+            ["queue_name"],
+            [((queue,), counts[queue, phase]) for queue in sorted(queues)],
         )
-        for queue in sorted(queues):
-            family.add_metric([queue], counts[queue, phase])
-        yield family
 
 
 def _gangs(plan: Plan) -> GaugeMetricFamily:
-    family = GaugeMetricFamily(
+    counts = Counter((each.status.value, each.reason.value) for each in plan.verdicts.values())
+    return _family(
         "gang_extender_gangs",
         "Gangs by verdict and reason, as of the last cycle.",
-        labels=["verdict", "reason"],
+        ["verdict", "reason"],
+        counts.items(),
     )
-    counts = Counter((each.status, each.reason) for each in plan.verdicts.values())
-    for (status, reason), count in counts.items():
-        family.add_metric([status.value, reason.value], count)
-    return family
 
 
 def _waits(last: CycleResult, queues: Mapping[str, QueueFigures]) -> Iterator[GaugeMetricFamily]:
-    oldest = GaugeMetricFamily(
-        "gang_extender_oldest_waiting_seconds",
-        "Waiting time of the gang of the queue that has waited longest, since its first waiting pod"
-        " was created; 0 without waiting gangs.",
-        labels=["queue"],
-    )
-    starved = GaugeMetricFamily(
-        "gang_extender_starved_seconds",
-        "The same for complete gangs that wait for capacity and would keep their queue within what"
-        " it deserves.",
-        labels=["queue"],
-    )
     longest, longest_starved = dict.fromkeys(queues, 0.0), dict.fromkeys(queues, 0.0)
     for verdict in last.plan.verdicts.values():
         figures, gang = queues.get(verdict.queue), last.snapshot.gangs.get(verdict.gang)
@@ -268,10 +260,20 @@ def _waits(last: CycleResult, queues: Mapping[str, QueueFigures]) -> Iterator[Ga
         longest[figures.name] = max(longest[figures.name], age_s)
         if verdict.reason in _FOR_CAPACITY and _is_within_deserved(gang, figures):
             longest_starved[figures.name] = max(longest_starved[figures.name], age_s)
-    for queue in queues:
-        oldest.add_metric([queue], longest[queue])
-        starved.add_metric([queue], longest_starved[queue])
-    yield from (oldest, starved)
+    yield _family(
+        "gang_extender_oldest_waiting_seconds",
+        "Waiting time of the gang of the queue that has waited longest, since its first waiting pod"
+        " was created; 0 without waiting gangs.",
+        ["queue"],
+        (((queue,), seconds) for queue, seconds in longest.items()),
+    )
+    yield _family(
+        "gang_extender_starved_seconds",
+        "The same for complete gangs that wait for capacity and would keep their queue within what"
+        " it deserves.",
+        ["queue"],
+        (((queue,), seconds) for queue, seconds in longest_starved.items()),
+    )
 
 
 def _waits_since(gang: Gang) -> float:
@@ -290,17 +292,15 @@ def _is_within_deserved(gang: Gang, figures: QueueFigures) -> bool:
 
 def _unscheduled(last: CycleResult) -> Iterator[GaugeMetricFamily]:
     stuck = [each for each in last.plan.verdicts.values() if each.status in _STUCK]
-    jobs = GaugeMetricFamily("volcano_unschedule_job_count", "Gangs that cannot start.")
-    jobs.add_metric([], len(stuck))
-    yield jobs
-    tasks = GaugeMetricFamily(
+    yield _family(
+        "volcano_unschedule_job_count", "Gangs that cannot start.", (), [((), len(stuck))]
+    )
+    yield _family(
         "volcano_unschedule_task_count",
         f"Missing members that a gang needs to start; of at most {MOST_GANGS} gangs.",
-        labels=["job_id"],
+        ["job_id"],
+        (((verdict.gang,), _lacking(last, verdict)) for verdict in stuck[:MOST_GANGS]),
     )
-    for verdict in stuck[:MOST_GANGS]:
-        tasks.add_metric([verdict.gang], _lacking(last, verdict))
-    yield tasks
 
 
 def _lacking(last: CycleResult, verdict: Verdict) -> int:

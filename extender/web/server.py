@@ -20,8 +20,8 @@ import msgspec
 import uvloop
 
 from extender.hooks.http_connection import HttpConnection
-from extender.hooks.http_server import HttpServer, Limits
-from extender.hooks.limits import Refusal
+from extender.hooks.http_server import HttpServer
+from extender.hooks.limits import Limits, Refusal
 from extender.ports import Reviewer
 from extender.web.app import OperationsApp
 from extender.web.page_worker import Page, PageRequest, PageWorker, note

@@ -126,18 +126,17 @@ class _ReviewQueue:
 
     def next(self) -> _PendingReview | None:
         """Return the next review, if the rate allows one; its address goes behind all others."""
-        while self._addresses and self.running < self._parallel:
-            caller = next(iter(self._addresses))
-            pending = self._addresses[caller]
-            if pending[0].is_wanted and not self._rate_limit.try_acquire():
-                return None
-            review = pending.popleft()
-            del self._addresses[caller]
-            if pending:
-                self._addresses[caller] = pending
-            # A review without waiting requests is returned, too: the caller must drop it.
-            return review
-        return None
+        if not self._addresses or self.running >= self._parallel:
+            return None
+        caller, pending = next(iter(self._addresses.items()))
+        if pending[0].is_wanted and not self._rate_limit.try_acquire():
+            return None
+        review = pending.popleft()
+        del self._addresses[caller]
+        if pending:
+            self._addresses[caller] = pending
+        # A review without waiting requests is returned, too: the caller must drop it.
+        return review
 
     def clear(self) -> list[_PendingReview]:
         """Remove and return all pending reviews."""

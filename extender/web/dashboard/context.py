@@ -1,4 +1,4 @@
-"""The data that pages read; nothing here can be changed by them."""
+"""The data that probes, metrics, API and pages read; nothing here can be changed by them."""
 
 from __future__ import annotations
 
@@ -28,13 +28,21 @@ class AppContext:
     history: GangHistory
     policies: PolicyFile
     metrics: Metrics
+    #: Inconsistent objects; None before the first check.
     findings: Callable[[], Sequence[Finding] | None]
+    #: What prevents decisions, and the same for the cache alone.
     readiness: Callable[[], list[str]]
+    warmth: Callable[[], list[str]]
+    #: The leader, if it is another instance.
     standby: Callable[[], list[str]]
+    #: What should be fixed although the extender works.
     notes: Callable[[], list[str]]
+    #: For how many seconds each watch has been silent.
     silence: Callable[[], Mapping[str, float]]
     forecaster: Forecaster
+    #: The unused reservations of a gang.
     reservations: Reservations = lambda _: ((), 0.0)
+    #: Answers what-ifs.
     suppose: RunWhatIf = no_whatif
     #: Computes what costs whole plans; all users together take half of one thread.
     background: BackgroundWorker = field(default_factory=BackgroundWorker)

@@ -155,7 +155,6 @@ def _text(verdict: Verdict) -> str:
     return f"{verdict.gang} {verdict.queue} {verdict.reason.value}".lower()
 
 
-GANG_FIELDS = ()
 #: Members on a page.
 GANG_SIZE = 100
 _DONE = {Status.SUCCEEDED: 0, Status.FAILED: 0, Status.RUNNING: 1, Status.BOUND: 2}

@@ -47,6 +47,7 @@ _SECTIONS = (
     ("policy", "Policy"),
     ("health", "Health"),
 )
+_NO_FIELDS = QueryFields({})
 #: Evictions on a page.
 _PAGE_SIZE = 50
 
@@ -83,46 +84,39 @@ class Dashboard:
         """Show the queues, and the gangs that wait longest."""
         fields, last = QueryFields(request.args, *queues.FIELDS), self._context.last
         variables = queues.page(last, self._context.history, fields) if last else {}
-        return self._page("overview.html", last, "", "Overview", fields, variables, every_s=2)
+        return self._page("overview.html", last, "", variables, fields)
 
     def gangs(self) -> ResponseReturnValue:
         """Show all gangs."""
-        fields, last, context = (
-            QueryFields(request.args, *gangs.LIST_FIELDS),
-            self._context.last,
-            self._context,
-        )
-        variables = (
-            gangs.gang_list(last, context.history, context.forecaster, fields) if last else {}
-        )
-        return self._page("gangs.html", last, "gangs", "Gangs", fields, variables, every_s=2)
+        fields, last = QueryFields(request.args, *gangs.LIST_FIELDS), self._context.last
+        return self._page("gangs.html", last, "gangs", self._gang_list(last, fields), fields)
 
     def gang(self, namespace: str, name: str) -> ResponseReturnValue:
         """Show one gang."""
         key, last = GangKey(f"{namespace}/{name}"), self._context.last
-        fields, context = QueryFields(request.args, *gangs.GANG_FIELDS), self._context
+        fields, context = QueryFields(request.args), self._context
         policy, forecaster = context.policies.current(), context.forecaster
+        template, status = "gang.html", 200
         variables = (
             gangs.gang_page(last, context.history, policy, forecaster, self._remedied, key, fields)
             if last
             else {}
         )
         if variables is None:
-            missing = {"what": f"gang {key}", "where": "gangs"}
-            return self._page(
-                "missing.html", last, "gangs", str(key), fields, missing, 404, every_s=5
-            )
-        # Only a page with status 200 is cached: this one is incomplete.
-        status = 202 if variables.get("is_trying") else 200
+            template, status = "missing.html", 404
+            variables = {"what": f"gang {key}", "where": "gangs"}
+        elif variables.get("is_trying"):
+            # Only a page with status 200 is cached: this one is incomplete.
+            status = 202
         return self._page(
-            "gang.html", last, "gangs", str(key), fields, variables, status, every_s=5
+            template, last, "gangs", variables, fields, status, title=str(key), every_s=5
         )
 
     def nodes(self) -> ResponseReturnValue:
         """Show the free capacity of every node."""
         fields, last = QueryFields(request.args, *cluster.NODES_FIELDS), self._context.last
         variables = cluster.nodes_page(last, fields) if last else {}
-        return self._page("nodes.html", last, "nodes", "Nodes", fields, variables, every_s=5)
+        return self._page("nodes.html", last, "nodes", variables, fields, every_s=5)
 
     def holds(self) -> ResponseReturnValue:
         """Show the gangs with reservations and waiting binds."""
@@ -130,23 +124,19 @@ class Dashboard:
         variables = (
             gangs.binding_page(last, context.history, context.reservations, fields) if last else {}
         )
-        return self._page("binding.html", last, "holds", "Binding", fields, variables, every_s=2)
+        return self._page("binding.html", last, "holds", variables, fields)
 
     def evictions(self) -> ResponseReturnValue:
         """Show the evictions."""
         fields, last = QueryFields(request.args), self._context.last
         variables = {"shown": paged(self._context.history.evictions.all(), fields.page, _PAGE_SIZE)}
-        return self._page(
-            "evictions.html", last, "evictions", "Evictions", fields, variables, every_s=2
-        )
+        return self._page("evictions.html", last, "evictions", variables, fields)
 
     def whatif(self) -> ResponseReturnValue:
         """Show the result of the what-if in the address."""
         last = self._context.last
         variables, status = self._whatif.page(request.args.to_dict(flat=False), last)
-        page = self._page(
-            "whatif.html", last, "whatif", "What if", QueryFields({}), variables, status, every_s=2
-        )
+        page = self._page("whatif.html", last, "whatif", variables, status=status)
         if status == 503:
             page.headers["retry-after"] = "5"
         return page
@@ -154,42 +144,24 @@ class Dashboard:
     def policy(self) -> ResponseReturnValue:
         """Show the policy in force."""
         variables = cluster.policy_page(self._context.policies)
-        return self._page(
-            "policy.html",
-            self._context.last,
-            "policy",
-            "Policy",
-            QueryFields({}),
-            variables,
-            every_s=5,
-        )
+        return self._page("policy.html", self._context.last, "policy", variables, every_s=5)
 
     def health(self) -> ResponseReturnValue:
         """Show the health of the extender."""
         variables = cluster.health_page(self._context)
-        return self._page(
-            "health.html",
-            self._context.last,
-            "health",
-            "Health",
-            QueryFields({}),
-            variables,
-            every_s=2,
-        )
+        return self._page("health.html", self._context.last, "health", variables)
 
     def page_with_gangs(
         self, template: str, section: str, title: str, more: Mapping[str, Any], status: int = 200
     ) -> Response:
         """Render a template from outside this package that shows gangs, too."""
         fields, last = QueryFields({}, *gangs.LIST_FIELDS), self._context.last
-        variables = (
-            gangs.gang_list(last, self._context.history, self._context.forecaster, fields)
-            if last
-            else {}
-        )
-        return self._page(
-            template, last, section, title, fields, {**variables, **more}, status, every_s=2
-        )
+        variables = {**self._gang_list(last, fields), **more}
+        return self._page(template, last, section, variables, fields, status, title=title)
+
+    def _gang_list(self, last: CycleResult | None, fields: QueryFields) -> Mapping[str, Any]:
+        context = self._context
+        return gangs.gang_list(last, context.history, context.forecaster, fields) if last else {}
 
     def events(self) -> ResponseReturnValue:
         """Return one event; the server continues the stream."""
@@ -208,19 +180,19 @@ class Dashboard:
         template: str,
         last: CycleResult | None,
         section: str,
-        title: str,
-        fields: QueryFields,
         variables: Mapping[str, Any],
+        fields: QueryFields = _NO_FIELDS,
         status: int = 200,
         *,
-        every_s: int,
+        title: str = "",
+        every_s: int = 2,
     ) -> Response:
         """Render a template; *last* is the cycle of *variables*, because a new one may end now."""
         text = render_template(
             template,
             **variables,
             query=fields,
-            title=title,
+            title=title or dict(_SECTIONS)[section],
             section=section,
             sections=self.sections,
             root=_root(),

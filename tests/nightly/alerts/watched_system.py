@@ -9,6 +9,7 @@ from prometheus_client import generate_latest
 
 from extender.evictions.runner import EvictionRunner
 from extender.findings.audit import Audit
+from extender.forecast.forecaster import Forecaster
 from extender.hooks.gate import Filtered
 from extender.kube.metrics import PrometheusApiMetrics
 from extender.model.gang import Membership
@@ -27,6 +28,7 @@ from extender.status.history import GangHistory
 from extender.status.notes import BindNotes, SchedulerNotes
 from extender.status.reporter import Reporter
 from extender.web.app import create_app
+from extender.web.dashboard.context import AppContext
 from tests.doubles import RecordingAnnouncer, RecordingWriter, settled
 from tests.system.system import HOLD_S, System
 
@@ -61,16 +63,20 @@ class WatchedSystem(System):
         )
         self._api_metrics = PrometheusApiMetrics(self.metrics)
         SchedulerNotes(self._cluster.liveness, self.metrics, time)
+        policies = PolicyFile()
         create_app(
-            history=history,
-            findings=lambda: findings.current,
-            policies=PolicyFile(),
-            metrics=self.metrics,
-            readiness=self._published.readiness,
-            warmth=list,
-            standby=list,
-            notes=list,
-            silence=dict,
+            AppContext(
+                history=history,
+                findings=lambda: findings.current,
+                policies=policies,
+                metrics=self.metrics,
+                readiness=self._published.readiness,
+                warmth=list,
+                standby=list,
+                notes=list,
+                silence=dict,
+                forecaster=Forecaster(policies.current),
+            )
         )
 
     def _observer(self) -> Observer:

@@ -6,6 +6,7 @@ import socket
 import time
 
 from extender.forecast.durations import DurationHistory
+from extender.forecast.forecaster import Forecaster
 from extender.metrics import Metrics
 from extender.model.gang import Gang
 from extender.model.pod import Status
@@ -16,6 +17,7 @@ from extender.policy_file import PolicyFile
 from extender.settings import Settings
 from extender.status.history import GangHistory
 from extender.web.app import create_app
+from extender.web.dashboard.context import AppContext
 from extender.web.server import OperationsServer
 from extender.whatif.page import whatif_runner
 from tests.scene import gang, node_table, plan, snapshot, verdict
@@ -45,17 +47,21 @@ class PageServer:
     def __init__(self) -> None:
         self.history = GangHistory()
         self.trouble: list[str] = []
+        policies = PolicyFile()
         self.pages = create_app(
-            history=self.history,
-            findings=list,
-            policies=PolicyFile(),
-            metrics=Metrics(),
-            readiness=lambda: self.trouble,
-            warmth=list,
-            standby=list,
-            notes=list,
-            silence=lambda: {"pods": 0.4},
-            suppose=whatif_runner(Settings(), DurationHistory()),
+            AppContext(
+                history=self.history,
+                findings=list,
+                policies=policies,
+                metrics=Metrics(),
+                readiness=lambda: self.trouble,
+                warmth=list,
+                standby=list,
+                notes=list,
+                silence=lambda: {"pods": 0.4},
+                forecaster=Forecaster(policies.current),
+                suppose=whatif_runner(Settings(), DurationHistory()),
+            )
         )
         self._gangs: dict[str, tuple[Gang, Verdict]] = {}
         self._cycle = 0

@@ -17,7 +17,7 @@ import pytest
 
 from extender.clock import SystemClock
 from extender.demo.embedded import embed
-from extender.hooks.http_server import Limits
+from extender.hooks.limits import Limits
 from extender.hooks.server import LIMITS, HookServer
 from extender.ports import Clock
 from extender.settings import Settings

@@ -10,15 +10,8 @@ from typing import Any
 
 import pytest
 
-from extender.hooks.http_server import (
-    ADDRESS_BURST,
-    ADDRESS_RATE_PER_S,
-    MAX_ADDRESSES,
-    Acceptor,
-    AddressRateLimit,
-    Limits,
-)
-from extender.hooks.limits import RefusalLog
+from extender.hooks.http_server import Acceptor
+from extender.hooks.limits import Limits, RefusalLog
 from extender.metrics import Metrics
 
 CONNECTIONS = 300
@@ -200,38 +193,3 @@ def test_many_connections_of_one_address_do_not_delay_another_address() -> None:
     asyncio.run(serve())
     assert Echo.connections == BURST + 1
     assert refusals.recorded == [("crowd", "127.0.0.3", CONNECTIONS - BURST)]
-
-
-def test_the_rate_limit_remembers_the_most_recent_addresses() -> None:
-    rate_limit = AddressRateLimit(lambda: 0.0)
-    others = [f"10.1.{each // 256}.{each % 256}" for each in range(MAX_ADDRESSES)]
-    used = [rate_limit.acquire("10.0.0.1") for _ in range(ADDRESS_BURST)]
-
-    assert all(used)
-    assert all(rate_limit.acquire(each) for each in others[:-1])
-    assert not rate_limit.acquire("10.0.0.1")
-    assert all(rate_limit.acquire(each) for each in others)
-    assert rate_limit.acquire("10.0.0.1")
-
-
-@pytest.mark.parametrize(
-    ("later_s", "again"), [(0.0, 0), (1.0, ADDRESS_RATE_PER_S), (60.0, ADDRESS_BURST)]
-)
-def test_the_allowance_of_an_address_refills_at_its_rate_up_to_the_burst(
-    later_s: float, again: float
-) -> None:
-    now = 0.0
-    rate_limit = AddressRateLimit(lambda: now)
-    assert sum(rate_limit.acquire("10.0.0.1") for _ in range(ADDRESS_BURST + 1)) == ADDRESS_BURST
-
-    now = later_s
-
-    assert sum(rate_limit.acquire("10.0.0.1") for _ in range(ADDRESS_BURST + 1)) == again
-
-
-def test_the_rate_limit_is_per_whole_ipv6_address() -> None:
-    rate_limit = AddressRateLimit(lambda: 0.0)
-    while rate_limit.acquire("fd00:10:244:1::7"):
-        pass
-
-    assert rate_limit.acquire("fd00:10:244:1::1")

@@ -14,7 +14,7 @@ import pytest
 import uvloop
 
 from extender.hooks import server
-from extender.hooks.http_server import Limits
+from extender.hooks.limits import Limits
 from extender.web import server as pageport
 from extender.web.server import OperationsServer
 from tests.unit.web.conftest import World, eventually

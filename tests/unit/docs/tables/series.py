@@ -7,10 +7,12 @@ from typing import Any, NamedTuple
 
 from prometheus_client.metrics import MetricWrapperBase
 
+from extender.forecast.forecaster import Forecaster
 from extender.metrics import Metrics
 from extender.policy_file import PolicyFile
 from extender.status.history import GangHistory
 from extender.web.app import create_app
+from extender.web.dashboard.context import AppContext
 from tests.scene import gang, plan, snapshot, verdict
 from tests.unit.docs.tables.parts import table
 
@@ -28,16 +30,20 @@ def exported() -> tuple[Metrics, list[Series]]:
     """Return every metric that an operations port exports after a plan, and the registry."""
     metrics, history = Metrics(), GangHistory()
     history.note(snapshot(gang("runs")), plan(verdict("a/runs")))
+    policies = PolicyFile()
     create_app(
-        history=history,
-        findings=list,
-        policies=PolicyFile(),
-        metrics=metrics,
-        readiness=list,
-        warmth=list,
-        standby=list,
-        notes=list,
-        silence=dict,
+        AppContext(
+            history=history,
+            findings=list,
+            policies=policies,
+            metrics=metrics,
+            readiness=list,
+            warmth=list,
+            standby=list,
+            notes=list,
+            silence=dict,
+            forecaster=Forecaster(policies.current),
+        )
     )
     return metrics, [each for family in _families(metrics) for each in _series(family)]
 

@@ -60,6 +60,7 @@ class DashboardReader:
             metrics=self.metrics,
             findings=lambda: None,
             readiness=lambda: self.missing,
+            warmth=list,
             standby=lambda: self.leader,
             notes=lambda: self.said,
             silence=lambda: {"pods": 1.5},
