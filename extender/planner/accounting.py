@@ -16,7 +16,8 @@ from extender.model.queue import DEFAULT_QUEUE, Queue, share_name
 from extender.model.queue_tree import queue_tree
 from extender.model.resources import LARGEST, NOTHING, Resources, total
 from extender.model.snapshot import Liveness, SchedulerStatus, Snapshot
-from extender.planner.policy import Vector, excess
+from extender.planner.policy import Policy, Vector, excess
+from extender.planner.quota import TOP, QueueLimits, queue_limits, share_limits, tree, using
 from extender.planner.state import GangState, QueueUsage, ShareUsage
 
 #: So many gangs of a namespace are considered in every cycle, in one queue.
@@ -24,6 +25,8 @@ FIRST = 500
 #: So many of the gangs skipped them are considered too, in rotation.
 ROTATING = 500
 MOST = FIRST + ROTATING
+#: Plugins that limit what queues use.
+_LIMITING = {"proportion", "capacity"}
 
 
 def is_short(gang: Gang) -> bool:
@@ -160,6 +163,46 @@ class Accounting:
                 share = self.shares.get(share_name(gang.queue, gang.group.namespace))
                 if share is not None:
                     share.inqueue = share.inqueue - unconfirmed
+
+    def limit_queues(self, policy: Policy) -> tuple[QueueLimits, ...]:
+        """Give every queue, and every share of a namespace, its node in the tree of limits.
+
+        Return the limits: those of no queue where *policy* limits none. Volcano knows neither
+        ceilings of ancestors nor guarantees beyond single queues. The share of a namespace in a
+        queue holds with every policy. Under Volcano's rules the tree only limits namespaces.
+        """
+        hold_together = policy.rules.reservations_hold_together
+        limits = self._limits(hold_together, is_limiting=not policy.plugins.isdisjoint(_LIMITING))
+        limiting = limits
+        if not hold_together:
+            limiting = tuple(s if s.namespace else s._replace(ceiling=NOTHING) for s in limits)
+            if not self.shares:
+                return limits
+        quotas = tree(limiting, self.total)
+        for state in self.queues.values():
+            state.quota = quotas.get(state.name)
+        for name, use in self.shares.items():
+            self.queues[use.share.queue].shares[use.share.namespace] = quotas[name]
+        return limits
+
+    def _limits(self, hold_together: bool, *, is_limiting: bool) -> tuple[QueueLimits, ...]:
+        if not is_limiting and not self.shares:
+            return ()
+        limits = [
+            queue_limits(state.queue, state.parent.name if state.parent else TOP, state.allocated)
+            for state in self.queues.values()
+        ]
+        if not hold_together:
+            limits = [each._replace(parent=TOP, guarantee=NOTHING) for each in limits]
+        if not is_limiting:
+            limits = [each._replace(ceiling=NOTHING, guarantee=NOTHING) for each in limits]
+        if self.shares:
+            limits += [share_limits(use.share, use.used) for use in self.shares.values()]
+            of_shares = {name: use.used for name, use in self.shares.items()}
+            limits = using(limits, self.used, of_shares)
+        if self.terminating and hold_together:
+            limits = [s._replace(leaving=self.terminating.get(s.name, NOTHING)) for s in limits]
+        return tuple(limits)
 
     def state(self, key: GangKey) -> GangState | None:
         """Return the state of any gang that is in a queue; it is created on first use."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager, closing, nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from itertools import chain
 from math import floor
@@ -18,7 +18,6 @@ from extender.model.reason import Reason
 from extender.model.resources import NOTHING, PODS, Resources, total
 from extender.model.snapshot import Snapshot
 from extender.planner import policy_parser
-from extender.planner.accounting import Accounting
 from extender.planner.actions import volcano
 from extender.planner.actions.allocate import allocate, borrow
 from extender.planner.actions.backfill import backfill
@@ -74,7 +73,7 @@ def make_plan(
     list of actions: capacity is borrowed once gangs within their queues' deserved amounts have been
     placed, and reserved capacity is used at the end.
     """
-    with closing(Session(Accounting(snapshot), policy)) as session:
+    with Session(snapshot, policy) as session:
         actions = _VOLCANO_ACTIONS if policy.rules is VOLCANO else _ACTIONS
         borrows_after = _borrows_after(policy)
         for index, name in enumerate(policy.actions):
@@ -164,7 +163,7 @@ def _guarantees(session: Session, free: Resources) -> Iterator[HeldCapacity]:
 
 
 def _held_for_starving(session: Session) -> Iterator[HeldCapacity]:
-    for key, holds in sorted(session.held.items()):
+    for key, holds in sorted(session.holds.items()):
         held = total(_amounts(session, each.kept) for each in holds)
         yield HeldCapacity(HoldReason.STARVING, key, _without_pods(held))
 
@@ -289,7 +288,7 @@ def _held_on_nodes(session: Session) -> tuple[dict[str, Resources], dict[str, Re
         if releasing:
             missing[name] = missing.get(name, NOTHING) + releasing
 
-    for hold in chain.from_iterable(session.held.values()):
+    for hold in chain.from_iterable(session.holds.values()):
         keep(
             hold.row,
             _amounts(session, hold.kept),

@@ -107,13 +107,15 @@ class View(Protocol):
     capacity: FreeCapacity
     #: Which gangs capacity is handed out to now.
     round: Round
-    #: What the queues could hold at most, and what they use and could start.
+    #: Limits and guarantees of queues, and their usage when the snapshot was taken.
+    limits: tuple[QueueLimits, ...]
+    #: What the queues could hold at most.
     ceilings: Mapping[str, Vector]
+    #: What the queues use and could start. Computed from the answers of the plugins, so it does not
+    #: exist yet when they are opened.
     startable: Mapping[str, Resources]
     #: The part of `startable` of namespaces that have a share of their own.
     startable_by_share: Mapping[str, Resources]
-    #: Limits and guarantees of queues, and their usage when the snapshot was taken.
-    limits: tuple[QueueLimits, ...]
 
     def in_victim_order(
         self, preemptor: Preemptor, candidates: Iterable[VictimCandidate]

@@ -110,10 +110,7 @@ def _can_never_fit(session: Session, gang: GangState) -> bool:
 
 def _fits_in_the_end(session: Session, gang: GangState) -> bool:
     """Return whether nodes could hold all that *gang* lacks if all gangs left them."""
-    known = session.shared.get("in the end")
-    if not isinstance(known, _InTheEnd):
-        known = session.shared["in the end"] = _InTheEnd(session)
-    return known.holds(Demand(gang, needed_pods(session, gang)))
+    return session.once(_InTheEnd).holds(Demand(gang, needed_pods(session, gang)))
 
 
 class _InTheEnd:
@@ -126,7 +123,7 @@ class _InTheEnd:
         self._session = session
         table = session.snapshot.nodes
         self._capacity: Amounts = table.allocatable - np.maximum(
-            occupied_until(session).stays - table.releasing, 0
+            session.once(occupied_until).stays - table.releasing, 0
         )
         self._portless = replace(table, ports={})
         self._slots = cache(lambda shape: int(self._count(self._capacity, shape).sum()))
@@ -240,7 +237,7 @@ def hold_for_starving(session: Session, demand: Demand) -> bool:
     amounts_by_row = _amounts_by_row(session, demand)
     if amounts_by_row is None:
         return False
-    session.held[demand.gang.key] = [
+    session.holds[demand.gang.key] = [
         session.capacity.hold(row, amounts) for row, amounts in sorted(amounts_by_row.items())
     ]
     return True
@@ -249,12 +246,12 @@ def hold_for_starving(session: Session, demand: Demand) -> bool:
 @contextmanager
 def without_its_hold(session: Session, gang: GangState) -> Iterator[None]:
     """Let *gang* use its own reservation; what it does not take is reserved again."""
-    holds = session.held.pop(gang.key, [])
+    holds = session.holds.pop(gang.key, [])
     for each in holds:
         session.capacity.release(each)
     yield
     if holds and session.plugins.missing_members(gang) > len(gang.pipelined):
-        session.held[gang.key] = holds
+        session.holds[gang.key] = holds
         for each in holds:
             session.capacity.hold_again(each)
 
@@ -265,7 +262,7 @@ def _amounts_by_row(session: Session, demand: Demand) -> dict[int, Amounts] | No
     Capacity used by gangs that end soon counts as free. Otherwise backfilled gangs would move the
     reservation to other nodes.
     """
-    stays, brief = occupied_until(session)
+    stays, brief = session.once(occupied_until)
     capacity = session.snapshot.nodes.allocatable - stays
     soon = session.capacity.free + brief
     amounts_by_row: dict[int, Amounts] = {}

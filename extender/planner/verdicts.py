@@ -30,7 +30,7 @@ from extender.planner.state import GangState
 
 def admitted_message(session: Session, gang: GangState) -> str:
     """Return why *gang* was placed in reserved capacity; empty when it was not."""
-    if session.first_start is None or gang.key not in session.backfilled:
+    if session.first_start is None or gang.key not in session.in_held_capacity:
         return ""
     key, at = session.first_start
     return f"; it ends before {key} can start, about {clock(at, session.snapshot.now)}"
@@ -88,7 +88,7 @@ class Verdicts:
         self._starts = dict.fromkeys(
             gang.key
             for gang in session.accounting.contenders.values()
-            if gang.committed and gang.key not in session.backfilled
+            if gang.committed and gang.key not in session.in_held_capacity
         )
 
     def all(self) -> dict[GangKey, Verdict]:
@@ -305,7 +305,7 @@ class Verdicts:
 
     def _reserved(self, gang: GangState) -> Problem | None:
         """Return a problem if capacity is reserved for it, and where."""
-        holds = self._session.held.get(gang.key)
+        holds = self._session.holds.get(gang.key)
         if holds is None:
             return None
         nodes = [self._session.snapshot.nodes.nodes[each.row].name for each in holds]
@@ -318,7 +318,7 @@ class Verdicts:
         if number:
             names = [*islice((key for key in first if key != gang.key), 2)]
             return f": {_some(names, 'gangs', number)} went first"
-        reserved = sorted(self._session.held)
+        reserved = sorted(self._session.holds)
         if not reserved:
             return ""
         why = reserved_capacity_message(self._session, gang)

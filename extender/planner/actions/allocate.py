@@ -241,7 +241,7 @@ def _place_starving(session: Session, contenders: list[GangState]) -> set[str]:
     number of reservations.
     """
     held: set[str] = set()
-    served = set(session.held)
+    served = set(session.holds)
     for gang in starving_longest(session, contenders):
         if len(served | {gang.key}) > session.policy.starvation.gangs:
             continue
@@ -252,7 +252,7 @@ def _place_starving(session: Session, contenders: list[GangState]) -> set[str]:
         with without_its_hold(session, gang):
             started = preferred and _try(session, gang, is_last=False)
         gang.runs = _needing_nodes(gang, session.waiting_runs(gang))
-        if started or gang.pipelined or gang.key in session.held:
+        if started or gang.pipelined or gang.key in session.holds:
             served.add(gang.key)
             continue
         if session.blocked_by_terminating(gang, demand.total) is not None:
@@ -299,7 +299,7 @@ def _may_be_placed(session: Session, gang: GangState) -> bool:
         and session.rules.reserved_gangs_wait
         and session.plugins.missing_members(gang)
     )
-    return bool(gang.runs) and not waits and gang.key not in session.held
+    return bool(gang.runs) and not waits and gang.key not in session.holds
 
 
 def _try(session: Session, gang: GangState, *, is_last: bool) -> bool:

@@ -34,12 +34,12 @@ MARGIN_S = 60.0
 
 def use_reserved(session: Session) -> None:
     """Place gangs in reserved capacity if they end before it can be needed."""
-    if not session.held:
+    if not session.holds:
         return
     brief = [gang for gang in session.accounting.contenders.values() if _is_brief(session, gang)]
     if not brief:
         return
-    demands = [_demand(session, session.accounting.contenders[key]) for key in session.held]
+    demands = [_demand(session, session.accounting.contenders[key]) for key in session.holds]
     session.first_start = start = _first(session, demands)
     gone_by = start[1] - session.snapshot.now - MARGIN_S
     gangs = [gang for gang in brief if most_s(gang.gang.waiting) <= gone_by]
@@ -51,7 +51,7 @@ def use_reserved(session: Session) -> None:
 def _is_brief(session: Session, gang: GangState) -> bool:
     """Return whether *gang* waits for capacity and ends soon in any case."""
     waits = not (gang.placed or gang.pipelined or gang.evicted or gang.is_pending)
-    if not waits or gang.key in session.held:
+    if not waits or gang.key in session.holds:
         return False
     if most_s(gang.gang.waiting) > session.policy.starvation.backfill_s:
         return False
@@ -75,7 +75,7 @@ def _first(session: Session, demands: list[Demand]) -> tuple[GangKey, float]:
 def _backfill(session: Session, gangs: list[GangState], demands: list[Demand]) -> None:
     """Place gangs as if nothing were reserved, then reserve what is left again."""
     capacity = session.capacity
-    for hold in chain.from_iterable(session.held.values()):
+    for hold in chain.from_iterable(session.holds.values()):
         capacity.release(hold)
     session.round = Round.BORROW
     rights = _rights(session, demands)
@@ -85,11 +85,11 @@ def _backfill(session: Session, gangs: list[GangState], demands: list[Demand]) -
                 gang.commit()
                 gang.blocked = None
                 trial.keep()
-                session.backfilled.add(gang.key)
+                session.in_held_capacity.add(gang.key)
     session.round = Round.DEFAULT
-    session.held = {
+    session.holds = {
         key: [capacity.hold(each.row, each.kept + each.missing) for each in holds]
-        for key, holds in session.held.items()
+        for key, holds in session.holds.items()
     }
 
 

@@ -14,7 +14,7 @@ from extender.planner.plugin import Preemptor, VictimCandidate
 from extender.planner.session import Session
 from extender.planner.starvation import gangs_that_may_evict
 from extender.planner.state import GangState
-from extender.planner.victims.candidates import is_beside, is_running, may_lose, running_pods
+from extender.planner.victims.candidates import RunningPods, is_beside, is_running, may_lose
 
 VictimFilter = Callable[[VictimCandidate], bool]
 
@@ -76,7 +76,7 @@ class NodeByNode:
         self._session = session
         self._plugins = session.plugins
         self._capacity = session.capacity
-        self._running = running_pods(session)
+        self._running = session.once(RunningPods)
 
     def preempt(self, gang: GangState, pool: Callable[[GangState], bool], pod: Pod) -> bool:
         """Find victims for *pod* among the gangs of *pool*; return whether it got a node."""

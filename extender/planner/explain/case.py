@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -17,7 +16,6 @@ from extender.model.pod import OCCUPYING_SET, Pod, PodUid, Shape
 from extender.model.queue import NamespaceShare, Queue
 from extender.model.resources import NOTHING, PODS, Resources, total
 from extender.model.snapshot import ResourceQuota, Snapshot
-from extender.planner.accounting import Accounting
 from extender.planner.plan import Plan, Verdict
 from extender.planner.policy import Policy
 from extender.planner.session import Session, needed_pods
@@ -63,7 +61,7 @@ class Case:
     @cached_property
     def wanted(self) -> Counter[Shape]:
         """The members that still need a node, by shape."""
-        with closing(Session(Accounting(self.snapshot), self.policy)) as session:
+        with Session(self.snapshot, self.policy) as session:
             state = session.accounting.state(self.key)
             needed = needed_pods(session, state) if state is not None else []
         return Counter(pod.shape for pod in needed or self.gang.waiting[:1])

@@ -18,7 +18,6 @@ from extender.model.queue import share_name, share_text
 from extender.model.reason import Reason
 from extender.model.resources import total
 from extender.model.snapshot import SchedulerStatus, Snapshot
-from extender.planner.accounting import Accounting
 from extender.planner.explain.case import LAST, Case, Remedy, count_pods
 from extender.planner.explain.ideas import ideas, untried
 from extender.planner.extension_points import Key
@@ -192,11 +191,11 @@ def explain(
     if verdict is None or gang is None:
         return None
     stuck = verdict.status in (GangStatus.WAITING, GangStatus.INVALID)
-    session = Session(Accounting(snapshot), policy)
     shapes = Counter(pod.shape for pod in gang.waiting)
     shown = dict(islice(shapes.items(), NAMED))
-    needs = shortfalls(session, plan, shown) if shown else ()
-    ahead = _ahead(session, plan, key) if stuck else []
+    with Session(snapshot, policy) as session:
+        needs = shortfalls(session, plan, shown) if shown else ()
+        ahead = _ahead(session, plan, key) if stuck else []
     return Explanation(
         verdict=verdict,
         priority=gang.priority,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import closing
 from dataclasses import replace
 from functools import partial
 
@@ -49,7 +48,7 @@ def more_capacity(case: Case) -> Iterator[Remedy]:
     if len(case.wanted) > _MOST_SHAPES:
         yield from _capacity_for_all(case)
         return
-    with closing(Session(Accounting(case.snapshot), case.policy)) as session:
+    with Session(case.snapshot, case.policy) as session:
         needs = shortfalls(session, case.plan, case.wanted)
         found = dict(zip(case.wanted, needs, strict=True))
         nodes = case.snapshot.nodes.nodes

@@ -20,7 +20,6 @@ from extender.planner import quota
 from extender.planner.accounting import still_needed, without_gated
 from extender.planner.plugin import Plugin, Preemptor, Round, VictimCandidate, View, Vote
 from extender.planner.policy import Vector, exceeds_somewhere, excess, within_somewhere
-from extender.planner.startable import ceilings
 from extender.planner.state import GangState, QueueUsage
 
 
@@ -156,8 +155,8 @@ class Entitlements:
             each.deserved = Resources(deserved).at_least(each.guarantee)
 
     def _ceilings(self) -> Mapping[str, Vector]:
-        """Return what every queue may use; guarantees of a family do not limit that family."""
-        return ceilings(self._session.limits, self._session.total)
+        """Return what every queue may use."""
+        return self._session.ceilings
 
     def _limit_tree(self) -> None:
         unlimited = dict.fromkeys((CPU, MEMORY, *self._session.total), inf)

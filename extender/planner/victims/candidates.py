@@ -25,16 +25,8 @@ _MOST_OF_A_GROUP = 24
 Group = tuple[str, int, str]
 
 
-def running_pods(session: Session) -> RunningPods:
-    """Return the index of a session, built for the first action that needs it."""
-    known = session.shared.get("running pods")
-    if not isinstance(known, RunningPods):
-        known = session.shared["running pods"] = RunningPods(session)
-    return known
-
-
 class RunningPods:
-    """An index over all pods on nodes."""
+    """An index over all pods on nodes, built once a cycle by the first action that needs it."""
 
     def __init__(self, session: Session) -> None:
         self._session = session

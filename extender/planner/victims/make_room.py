@@ -20,13 +20,13 @@ from extender.planner.starvation import gangs_that_may_evict, is_first, without_
 from extender.planner.state import GangState
 from extender.planner.victims.candidates import (
     Borrowed,
+    RunningPods,
     is_beside,
     is_covered,
     may_lose,
     may_lose_to_share,
-    running_pods,
 )
-from extender.planner.victims.choose import search_budget_of
+from extender.planner.victims.choose import search_budgets
 from extender.planner.victims.search import Search
 from extender.planner.victims.units import Unit, Units
 
@@ -56,7 +56,7 @@ class VictimFinder:
         #: Demands without victims: (queue or share in it, priority) -> shapes and numbers of pods.
         self._hopeless: dict[tuple[str, int], list[tuple[Shape, int]]] = {}
         self._searches = 0
-        self._budget = search_budget_of(session, action)
+        self._budget = session.once(search_budgets)[action]
         #: Failed searches by namespace.
         self._failed = Counter[str]()
         actions = session.policy.actions
@@ -143,7 +143,7 @@ class VictimFinder:
             else:
                 self._evict(demand, victims)
             trial.keep()
-        running_pods(self._session).preemptors.add(demand.gang.key)
+        self._session.once(RunningPods).preemptors.add(demand.gang.key)
         for unit in victims:
             if unit.gang is not demand.gang:
                 undo_placement(self._capacity, unit.gang)
@@ -281,5 +281,5 @@ def _in_order(session: Session, gangs: list[GangState]) -> Iterator[GangState]:
     first, *others = gangs
     waits, had = is_first(session, first), len(first.pipelined)
     yield first
-    if not waits or (first.key not in session.held and len(first.pipelined) == had):
+    if not waits or (first.key not in session.holds and len(first.pipelined) == had):
         yield from others

@@ -17,7 +17,7 @@ from extender.planner.node_ranking import pods_that_fit
 from extender.planner.plugin import VictimCandidate
 from extender.planner.session import Demand, Session
 from extender.planner.state import GangState
-from extender.planner.victims.candidates import running_pods, staying
+from extender.planner.victims.candidates import RunningPods, staying
 
 #: More gangs than this do not make the choice noticeably better.
 _MOST_GANGS = 64
@@ -80,7 +80,7 @@ class Units:
         pool: Callable[[GangState], bool] | None,
     ) -> None:
         self._session = session
-        self._running = running_pods(session)
+        self._running = session.once(RunningPods)
         self._action = action
         self._demand = demand
         self._ranks: dict[str, int] = {}

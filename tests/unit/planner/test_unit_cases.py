@@ -12,7 +12,6 @@ from extender.model.gang import Gang, Phase, PodGroup
 from extender.model.pod import Status
 from extender.model.resources import CPU, MEMORY
 from extender.planner import policy_parser
-from extender.planner.accounting import Accounting
 from extender.planner.actions.backfill import in_order
 from extender.planner.node_ranking import ScoringTable
 from extender.planner.policy import VOLCANO, exceeds_somewhere, excess, within_somewhere
@@ -112,7 +111,7 @@ def opened(case: Case, tmp_path: Any) -> Session:
     path.write_text(json.dumps(objects(case)))
     snapshot = files.read([str(path)], frozenset({"volcano"})).snapshot()
     chosen = policy_parser.parse(json.dumps(policy_file(case, "volcano")), "case")
-    return Session(Accounting(snapshot), chosen)
+    return Session(snapshot, chosen)
 
 
 @pytest.mark.parametrize("case", [*cases("volcano_binpack")], ids=lambda case: case["id"])
