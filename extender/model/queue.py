@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 from extender.model.pod import NO_LABELS
-from extender.model.resources import NOTHING, Resources
+from extender.model.resources import CPU, MEMORY, NOTHING, Resources
 
 DEFAULT_QUEUE = "default"
 ROOT_QUEUE = "root"
@@ -49,6 +49,13 @@ class Queue:
     problem: str = ""
     #: Fields of it that have no effect here, each by its path.
     ignored_fields: tuple[str, ...] = ()
+
+    @property
+    def ceiling(self) -> Resources:
+        """Return its capability; cpu and memory of zero mean that they are not limited."""
+        return Resources(
+            {name: a for name, a in self.capability.items() if a > 0 or name not in (CPU, MEMORY)}
+        )
 
     @property
     def reserved(self) -> Resources:

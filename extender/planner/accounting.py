@@ -10,7 +10,7 @@ from zlib import crc32
 import numpy as np
 
 from extender.model.gang import Gang, GangKey, Phase
-from extender.model.node import Mask, NodeFacts, NodeTable
+from extender.model.node import NodeTable
 from extender.model.pod import VALID_SET, Status
 from extender.model.queue import DEFAULT_QUEUE, Queue, share_name
 from extender.model.queue_tree import queue_tree
@@ -78,8 +78,8 @@ class Accounting:
 
     def __init__(self, snapshot: Snapshot) -> None:
         self.snapshot = snapshot
-        self.ready_nodes = _ready(snapshot.nodes.facts)
-        self.total = _total(snapshot.nodes, self.ready_nodes)
+        self.ready_nodes = snapshot.nodes.facts.ready
+        self.total = _total(snapshot.nodes)
         self.queues = _queues(snapshot)
         #: Queues that have gangs; the others take no part in dividing the cluster.
         self.active: dict[str, QueueUsage] = {}
@@ -89,8 +89,6 @@ class Accounting:
         self.over_limit: dict[GangKey, Gang] = {}
         #: Gangs of such namespaces that contend only in this cycle; no pod is evicted for them.
         self.rotating: frozenset[GangKey] = frozenset()
-        #: Gangs with a remark that is added to their verdict.
-        self.with_remarks: list[Gang] = []
         #: Gangs with members that have a node and are not seen on it yet.
         self.binding: list[Gang] = []
         #: Gangs with members whose kube-scheduler is silent, which keeps them from being
@@ -245,8 +243,6 @@ class Accounting:
         now, queues, contenders = self.snapshot.now, self.queues, self.contenders
         by_queue: dict[str, list[Gang]] = {}
         for key, gang in self.snapshot.gangs.items():
-            if gang.remark:
-                self.with_remarks.append(gang)
             if gang.on_nodes > gang.scheduled:
                 self.binding.append(gang)
             silent = self._silence_of(gang) if self._silent else None
@@ -305,7 +301,7 @@ def still_needed(gang: Gang, least: Resources, limit: Vector) -> Resources:
 
 def without_gated(gang: Gang, amounts: Resources) -> Resources:
     """Return *amounts* without the requests of gated members, which will not start soon."""
-    gated = sum((pod.requests for pod in gang.pods if pod.gated), NOTHING)
+    gated = total(pod.requests for pod in gang.pods if pod.gated)
     return amounts.beyond(gated) if gated else amounts
 
 
@@ -335,18 +331,11 @@ def _queues(snapshot: Snapshot) -> dict[str, QueueUsage]:
     return queues
 
 
-def _ready(facts: NodeFacts) -> Mask:
-    """Return the mask of managed nodes that are ready: only those have capacity."""
-    return facts.memo.recall(
-        "ready", lambda: np.array([node.ready and node.managed for node in facts.nodes], dtype=bool)
-    )
-
-
-def _total(table: NodeTable, ready: Mask) -> Resources:
+def _total(table: NodeTable) -> Resources:
     """Return the capacity of managed ready nodes; the same object until a node changes."""
-
-    def count() -> Resources:
-        amounts = np.minimum(table.allocatable, LARGEST)[ready].sum(axis=0)
-        return Resources(zip(table.dimensions, amounts.tolist(), strict=True))
-
-    return table.facts.memo.recall(("total", table.dimensions), count)
+    return table.facts.memo.recall(
+        ("total", table.dimensions),
+        lambda: table.resources(
+            np.minimum(table.allocatable, LARGEST)[table.facts.ready].sum(axis=0)
+        ),
+    )

@@ -7,7 +7,7 @@ from functools import cache
 
 import numpy as np
 
-from extender.model.node import Amounts, Mask, NodeFacts
+from extender.model.node import Amounts, Mask
 from extender.model.pod import Shape
 from extender.model.snapshot import Snapshot
 from extender.planner.extension_points import ExtensionPoints
@@ -22,7 +22,6 @@ class Nodes:
     def __init__(
         self,
         snapshot: Snapshot,
-        ready: Mask,
         capacity: FreeCapacity,
         plugins: ExtensionPoints,
         policy: Policy,
@@ -34,7 +33,9 @@ class Nodes:
         self._rankings: dict[Shape, NodeRanking] = {}
         facts = snapshot.nodes.facts
         #: Nodes that no pod may use, by word.
-        closed = {**_unmanaged(facts), "not ready": ~ready}
+        closed = {"outside --node-selector": facts.unmanaged, "not ready": ~facts.ready}
+        if not facts.unmanaged.any():
+            del closed["outside --node-selector"]
         #: The nodes that a shape may not use, by word.
         self.obstacles: Callable[[Shape], dict[str, Mask]] = cache(
             lambda shape: {**closed, **plugins.obstacles(shape, facts)}
@@ -77,33 +78,26 @@ class Nodes:
 
     def count_if_opened(self, shape: Shape) -> int:
         """Count the pods of *shape* that closed nodes would take if they were empty and open."""
-        table = self._snapshot.nodes
-
-        def count() -> int:
-            need = self._capacity.need(shape)
-            if need is None:
-                return 0
-            closed = np.array([node.is_closed and node.managed for node in table.nodes], dtype=bool)
-            return self._count_among(shape, closed, need)
-
-        return table.facts.memo.recall(("slots if opened", self._policy, shape), count)
+        facts = self._snapshot.nodes.facts
+        closed = (facts.cordoned | ~facts.ready) & ~facts.unmanaged
+        return facts.memo.recall(
+            ("slots if opened", self._policy, shape), lambda: self._count_among(shape, closed)
+        )
 
     def count_if_managed(self, shape: Shape) -> int:
         """Count the pods of *shape* that unmanaged nodes would take if they were empty and open."""
-        table, unmanaged = self._snapshot.nodes, _unmanaged(self._snapshot.nodes.facts)
-        need = self._capacity.need(shape) if unmanaged else None
-        if need is None:
-            return 0
-        (others,) = unmanaged.values()
-        return table.facts.memo.recall(
+        facts = self._snapshot.nodes.facts
+        return facts.memo.recall(
             ("slots if ours", self._policy, shape),
-            lambda: self._count_among(shape, others, need),
+            lambda: self._count_among(shape, facts.unmanaged),
         )
 
-    def _count_among(self, shape: Shape, some: Mask, need: Amounts) -> int:
+    def _count_among(self, shape: Shape, some: Mask) -> int:
         """Count the pods of *shape* that *some* nodes would take if they were empty and open."""
-        table = self._snapshot.nodes
-        obstacles = self._plugins.obstacles(shape, _opened(table.facts)).values()
+        table, need = self._snapshot.nodes, self._capacity.need(shape)
+        if need is None or not some.any():
+            return 0
+        obstacles = self._plugins.obstacles(shape, table.facts.opened).values()
         counts = pods_that_fit(table.allocatable, need)[~np.any([*obstacles, ~some], axis=0)]
         return int((np.minimum(counts, 1) if shape.host_ports else counts).sum())
 
@@ -126,20 +120,3 @@ class Nodes:
             ("usable", self._policy, shape),
             lambda: ~np.any([*self.obstacles(shape).values()], axis=0),
         )
-
-
-def _unmanaged(facts: NodeFacts) -> dict[str, Mask]:
-    """Return the mask of unmanaged nodes by word, as `obstacles` does; empty without any."""
-
-    def mark() -> dict[str, Mask]:
-        mask = np.array([not node.managed for node in facts.nodes], dtype=bool)
-        return {"outside --node-selector": mask} if mask.any() else {}
-
-    return facts.memo.recall("foreign", mark)
-
-
-def _opened(facts: NodeFacts) -> NodeFacts:
-    """Return the same nodes as if all of them were open."""
-    return facts.memo.recall(
-        "opened", lambda: NodeFacts(tuple(node.opened() for node in facts.nodes), facts.index)
-    )

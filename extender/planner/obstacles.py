@@ -152,10 +152,7 @@ def _nearest(session: Session, capacity: Amounts, shape: Shape) -> tuple[Nearest
     rows = np.flatnonzero(session.nodes.ranking(shape).without_conflict() & lacks.any(axis=1))
     ranks = (lacks[rows] / np.maximum(need, 1)).sum(axis=1)
     return tuple(
-        NearestNode(
-            table.nodes[row].name,
-            Resources(zip(table.dimensions, lacks[row].tolist(), strict=True)).positive(),
-        )
+        NearestNode(table.nodes[row].name, table.resources(lacks[row]).positive())
         for row in rows[np.argsort(ranks, kind="stable")[:_NEAREST]]
     )
 

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import replace
 from itertools import chain
 from math import floor
 
 import numpy as np
 
-from extender.model.gang import Gang, GangKey
+from extender.model.gang import GangKey
 from extender.model.node import Amounts, Mask
 from extender.model.pod import Status
 from extender.model.queue import share_text
@@ -22,7 +21,7 @@ from extender.planner.actions import volcano
 from extender.planner.actions.allocate import allocate, borrow
 from extender.planner.actions.backfill import backfill
 from extender.planner.actions.enqueue import enqueue
-from extender.planner.actions.reserved import use_reserved
+from extender.planner.actions.reserved import use_held_capacity
 from extender.planner.plan import (
     DirectAdmission,
     Eviction,
@@ -35,7 +34,6 @@ from extender.planner.plan import (
     Verdict,
 )
 from extender.planner.plugin import View
-from extender.planner.plugins.nodes import cordoned
 from extender.planner.policy import VOLCANO, Policy, Vector
 from extender.planner.quota import upwards
 from extender.planner.session import Session
@@ -71,7 +69,7 @@ def make_plan(
 
     Each action runs inside `around(its name)`, so that the caller can time it. Two steps are in no
     list of actions: capacity is borrowed once gangs within their queues' deserved amounts have been
-    placed, and reserved capacity is used at the end.
+    placed, and held capacity is used at the end.
     """
     with Session(snapshot, policy) as session:
         actions = _VOLCANO_ACTIONS if policy.rules is VOLCANO else _ACTIONS
@@ -81,7 +79,7 @@ def make_plan(
                 actions[name](session)
                 if index == borrows_after:
                     borrow(session)
-        use_reserved(session)
+        use_held_capacity(session)
         return _plan(session)
 
 
@@ -98,7 +96,7 @@ def _borrows_after(policy: Policy) -> int | None:
 
 
 def _plan(session: Session) -> Plan:
-    verdicts = _remarked(Verdicts(session).all(), session.accounting.with_remarks)
+    verdicts = Verdicts(session).all()
     held_on_nodes, missing = _held_on_nodes(session)
     return Plan(
         generation=session.snapshot.generation,
@@ -188,7 +186,7 @@ def _binding(session: Session) -> Iterator[HeldCapacity]:
 
 
 def _cordoned(session: Session) -> HeldCapacity:
-    nodes = cordoned(session.snapshot.nodes.facts) & session.accounting.ready_nodes
+    nodes = session.snapshot.nodes.facts.cordoned & session.accounting.ready_nodes
     number = int(np.count_nonzero(nodes))
     where = f"{number} cordoned node{'' if number == 1 else 's'}"
     return HeldCapacity(
@@ -224,8 +222,8 @@ def direct_admission(
     has used up one resource still admits pods that request none of it. No queue admits pods
     directly while a plugin is enabled that must be called for every gang.
     """
-    plugins = {option.name for tier in session.policy.tiers for option in tier}
-    if "allocate" not in session.policy.actions or not plugins <= _ADMITS_DIRECTLY:
+    policy = session.policy
+    if "allocate" not in policy.actions or not policy.plugins <= _ADMITS_DIRECTLY:
         return {}
     waiting = {
         verdict.queue for verdict in verdicts.values() if verdict.reason in _WAITS_FOR_CAPACITY
@@ -251,14 +249,6 @@ def _rest_of_weighted_part(session: View, state: QueueUsage, weights: int) -> Re
             for name, amount in session.total.items()
         }
     )
-
-
-def _remarked(verdicts: dict[GangKey, Verdict], gangs: Iterable[Gang]) -> dict[GangKey, Verdict]:
-    """Add the remark of each gang to its verdict."""
-    for gang in gangs:
-        verdict = verdicts[gang.key]
-        verdicts[gang.key] = replace(verdict, message=f"{verdict.message}; {gang.remark}")
-    return verdicts
 
 
 def _placements(session: Session) -> dict[GangKey, GangPlacement]:
@@ -289,11 +279,7 @@ def _held_on_nodes(session: Session) -> tuple[dict[str, Resources], dict[str, Re
             missing[name] = missing.get(name, NOTHING) + releasing
 
     for hold in chain.from_iterable(session.holds.values()):
-        keep(
-            hold.row,
-            _amounts(session, hold.kept),
-            _amounts(session, hold.missing),
-        )
+        keep(hold.row, _amounts(session, hold.kept), _amounts(session, hold.missing))
     for row, amounts in _pipelined(session).items():
         releasing = amounts.beyond(_amounts(session, session.capacity.free[row])).positive()
         keep(row, (amounts - releasing).positive(), releasing)
@@ -310,8 +296,7 @@ def _pipelined(session: Session) -> dict[int, Resources]:
 
 
 def _amounts(session: Session, amounts: Amounts) -> Resources:
-    dimensions = session.snapshot.nodes.dimensions
-    return Resources(zip(dimensions, amounts.tolist(), strict=True)).positive()
+    return session.snapshot.nodes.resources(amounts).positive()
 
 
 def _evictions(session: Session) -> tuple[Eviction, ...]:
@@ -340,12 +325,10 @@ def _queue_figures(session: Session) -> dict[str, QueueFigures]:
         name: used + started.get(name, NOTHING) for name, used in session.accounting.used.items()
     }
     wanted = {name: queue.requested for name, queue in session.queues.items()}
-    with_children, wanted_with_children = (
-        _with_children(session, own),
-        _with_children(session, wanted),
-    )
+    with_children = _with_children(session, own)
+    wanted = _with_children(session, wanted)
     return {
-        name: _figures(session, queue, own[name], with_children[name], wanted_with_children[name])
+        name: _figures(session, queue, own[name], with_children[name], wanted[name])
         for name, queue in sorted(session.queues.items())
     }
 
@@ -394,7 +377,7 @@ def _figures(
         own=own,
         requested=wanted,
         borrowed=used.without(PODS).beyond(_whole(deserved)).positive(),
-        share=session.arithmetic.share(used, deserved),
+        share=session.arithmetic.dominant_share(used, deserved),
         overused=any(
             not session.arithmetic.within({name: used.amount(name)}, deserved) for name in deserved
         ),

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache, cached_property
 from itertools import groupby
@@ -13,7 +14,7 @@ import numpy as np
 from extender.model.gang import GangKey
 from extender.model.pod import Pod, Shape, Status
 from extender.model.reason import Problem
-from extender.model.resources import NOTHING, PODS, Resources
+from extender.model.resources import PODS, Resources, total
 from extender.model.snapshot import Snapshot
 from extender.planner import startable
 from extender.planner.accounting import Accounting
@@ -72,9 +73,7 @@ class Session:
         self.plugins = open_plugins(self)
 
         # From the answers of the plugins.
-        self.nodes = Nodes(
-            snapshot, self.accounting.ready_nodes, self.capacity, self.plugins, policy
-        )
+        self.nodes = Nodes(snapshot, self.capacity, self.plugins, policy)
         self.startable, self.startable_by_share = self._startable()
         if not self.rules.members_need_nodes:
             self._count_best_effort()
@@ -98,6 +97,13 @@ class Session:
         """
         self.__dict__.clear()
 
+    @contextmanager
+    def in_round(self, current: Round) -> Iterator[None]:
+        """Run the block in another round."""
+        before, self.round = self.round, current
+        yield
+        self.round = before
+
     def once(self, compute: Callable[[Session], T]) -> T:
         """Return the result of *compute*, which is called only the first time."""
         if compute not in self._results:
@@ -117,10 +123,7 @@ class Session:
             return None
 
         def count() -> startable.StartableRequest:
-            tasks = self.waiting_tasks(gang)
-            return startable.startable_request(
-                gang.needed(tasks, self.plugins.missing_members(gang)), tasks
-            )
+            return startable.startable_request(self.needed_pods(gang), self.waiting_tasks(gang))
 
         return gang.gang.memo.recall(("startable", self.policy), count)
 
@@ -185,6 +188,18 @@ class Session:
         placed_uids = {pod.uid for pod, _ in (*gang.placed, *gang.pipelined)}
         return [pod for pod in known if pod.uid not in placed_uids]
 
+    def needed_pods(self, gang: GangState, tasks: Sequence[Pod] | None = None) -> list[Pod]:
+        """Return the *tasks* that bring *gang* to its minimum, roles that lack some first.
+
+        Without *tasks* they are chosen from all waiting members.
+        """
+        tasks = self.waiting_tasks(gang) if tasks is None else tasks
+        return gang.needed(tasks, self.plugins.missing_members(gang) - len(gang.pipelined))
+
+    def demand(self, gang: GangState) -> Demand:
+        """Return the members that bring *gang* to its minimum, as a demand."""
+        return Demand(gang, self.needed_pods(gang))
+
     def _in_task_order(self, gang: GangState) -> list[Pod]:
         tasks = sorted(gang.gang.waiting, key=self.task_key)
         if self.rules.members_need_nodes:
@@ -216,9 +231,8 @@ class Session:
         if not self.plugins.limit_queues or gang.gang.problem is not None:
             return False  # an invalid gang does not start again
         lost = [pod for pod in gang.gang.pods if pod.uid in gang.evicted]
-        now, self.round = self.round, Round.BORROW if only_limits else Round.DESERVED
-        allowed = self.plugins.allowed_pods(gang, lost[0].shape)
-        self.round = now
+        with self.in_round(Round.BORROW if only_limits else Round.DESERVED):
+            allowed = self.plugins.allowed_pods(gang, lost[0].shape)
         least = 1 if gang.bound_or_done else min(len(lost), gang.min_member)
         return not isinstance(allowed, Problem) and allowed >= least
 
@@ -276,7 +290,7 @@ class Demand:
     @cached_property
     def total(self) -> Resources:
         """Return the sum of the requests of the pods."""
-        return sum((shape.requests * len(pods) for shape, pods in self.by_shape.items()), NOTHING)
+        return total(shape.requests * len(pods) for shape, pods in self.by_shape.items())
 
     def is_allowed(self, session: Session) -> bool:
         """Return whether the gang's queue may start all pods now."""
@@ -307,10 +321,3 @@ class Demand:
             np.subtract.at(capacity, spread, session.capacity.row(shape))
             found.extend(zip(pods, spread.tolist(), strict=True))
         return found
-
-
-def needed_pods(session: Session, gang: GangState, tasks: Sequence[Pod] | None = None) -> list[Pod]:
-    """Return the waiting members that bring *gang* to its minimum, roles that lack some first."""
-    tasks = session.waiting_tasks(gang) if tasks is None else tasks
-    missing = session.plugins.missing_members(gang) - len(gang.pipelined)
-    return gang.needed(tasks, missing)

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from extender.model.pod import Pod, Shape
 from extender.model.queue import share_name
-from extender.model.resources import NOTHING, Resources
+from extender.model.resources import NOTHING, Resources, total
 from extender.planner import quota
 from extender.planner.accounting import Accounting, is_short
 from extender.planner.policy import Vector, excess
@@ -97,16 +97,16 @@ def startable(
             request.limited_by(most, slots).add_to(counted)
     for name, wanted in _of_unconsidered(accounting, ceilings, shares).items():
         wanted.add_to(shares[name] if name in shares else requests[name])
-    held = {}
+    limited = {}
     for name, amounts in shares.items():
         use = accounting.shares[name]
         most, used = ceilings[name], use.used
-        held[name] = Resources(
+        limited[name] = Resources(
             {n: int(min(a, max(most.get(n, a), used.amount(n)))) for n, a in amounts.items()}
         )
         if use.share.queue in requests:
-            (held[name] - used).add_to(requests[use.share.queue])
-    return {name: Resources(amounts) for name, amounts in requests.items()}, held
+            (limited[name] - used).add_to(requests[use.share.queue])
+    return {name: Resources(amounts) for name, amounts in requests.items()}, limited
 
 
 def _of_unconsidered(
@@ -142,4 +142,4 @@ def _fits(
 
 
 def _total(counts: Mapping[Shape, int]) -> Resources:
-    return sum((shape.requests * count for shape, count in counts.items()), NOTHING)
+    return total(shape.requests * count for shape, count in counts.items())

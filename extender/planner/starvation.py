@@ -28,7 +28,7 @@ from extender.planner.free_capacity import PortUsage
 from extender.planner.node_ranking import pods_that_fit
 from extender.planner.plugin import Round
 from extender.planner.policy import Starvation
-from extender.planner.session import Demand, Session, needed_pods
+from extender.planner.session import Demand, Session
 from extender.planner.state import GangState
 
 #: Shapes in the order in which they are placed, each with its number of pods.
@@ -99,7 +99,7 @@ def _exceeds_share(session: Session, gang: GangState) -> bool:
     """Return whether its namespace has too little left of the queue: capacity would not help it."""
     if gang.share is None:
         return False
-    needs = total(pod.requests for pod in needed_pods(session, gang))
+    needs = total(pod.requests for pod in session.needed_pods(gang))
     return session.plugins.exceeds_share(gang, needs)
 
 
@@ -110,7 +110,7 @@ def _can_never_fit(session: Session, gang: GangState) -> bool:
 
 def _fits_in_the_end(session: Session, gang: GangState) -> bool:
     """Return whether nodes could hold all that *gang* lacks if all gangs left them."""
-    return session.once(_InTheEnd).holds(Demand(gang, needed_pods(session, gang)))
+    return session.once(_InTheEnd).holds(session.demand(gang))
 
 
 class _InTheEnd:
@@ -187,7 +187,7 @@ class _InTheEnd:
 
 def _is_open_for(session: Session, gang: GangState) -> bool:
     """Return whether its queue admits *gang* now, or would if others had not taken the capacity."""
-    demand = Demand(gang, needed_pods(session, gang))
+    demand = session.demand(gang)
     if not demand.pods:
         return True  # all it needs is being released
     is_entitled = session.plugins.is_entitled(gang, demand.total)

@@ -23,8 +23,8 @@ from extender.planner.obstacles import ProtectedPods, amounts, in_words, obstacl
 from extender.planner.plan import GangStatus, Verdict
 from extender.planner.plugins.gangs import missing_members
 from extender.planner.policy import Rules
-from extender.planner.quota import TOP, stated, too_much
-from extender.planner.session import Session, needed_pods
+from extender.planner.quota import TOP, too_much
+from extender.planner.session import Session
 from extender.planner.state import GangState
 
 
@@ -249,7 +249,7 @@ class Verdicts:
         # What was reported while members were being placed counted those as used.
         reached = gang.quota.how_many(needs)[1] if gang.quota is not None else None
         if reached is None and not self._session.rules.reservations_hold_together:
-            most = dict.fromkeys(needs, inf) | dict(stated(queue.queue.capability))
+            most = dict.fromkeys(needs, inf) | dict(queue.queue.ceiling)
             reached = too_much(queue.name, used_by_others, most, needs)
         is_full = reached is not None and self._is_full(gang, needs)
         if reached is not None and not is_full:
@@ -325,10 +325,11 @@ class Verdicts:
         return f": capacity is reserved for {_some(reserved, 'gangs')}{why}"
 
     def _wanted(self, gang: GangState) -> Counter[Shape]:
-        needed = needed_pods(self._session, gang) or gang.gang.waiting[:1]
+        needed = self._session.needed_pods(gang) or gang.gang.waiting[:1]
         return Counter(pod.shape for pod in needed)
 
     def _verdict(self, gang: Gang, state: GangState | None, problem: Problem) -> Verdict:
+        message = _cut(problem.message)
         allocated = state.allocated if state else gang.allocated
         phase = state.phase if state else gang.group.phase
         ready = state.ready if state else gang.ready
@@ -341,9 +342,9 @@ class Verdicts:
             queue=gang.queue,
             status=_status_of(gang, problem.reason),
             reason=problem.reason,
-            message=_cut(problem.message),
+            message=f"{message}; {gang.remark}" if gang.remark else message,
             phase=after,
-            share=self._session.arithmetic.share(allocated, self._session.total),
+            share=self._session.arithmetic.dominant_share(allocated, self._session.total),
             min_member=gang.group.min_member,
             members=len(gang.pods) - gang.placeholders,
         )

@@ -9,7 +9,7 @@ import numpy as np
 
 from extender.model.node import Amounts
 from extender.model.pod import Pod
-from extender.planner.actions.backfill import in_order, place
+from extender.planner.actions.backfill import place, release_best_effort
 from extender.planner.plugin import Preemptor, VictimCandidate
 from extender.planner.session import Session
 from extender.planner.starvation import gangs_that_may_evict
@@ -21,7 +21,7 @@ VictimFilter = Callable[[VictimCandidate], bool]
 
 def backfill(session: Session) -> None:
     """Place best-effort members without regard to their queue's limits, and keep them placed."""
-    for gang, pods in in_order(session):
+    for gang, pods in release_best_effort(session):
         with session.capacity.trial(gang) as trial:
             for pod in pods:
                 if not session.plugins.exceeds_share(gang, pod.requests):

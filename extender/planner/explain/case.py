@@ -18,7 +18,7 @@ from extender.model.resources import NOTHING, PODS, Resources, total
 from extender.model.snapshot import ResourceQuota, Snapshot
 from extender.planner.plan import Plan, Verdict
 from extender.planner.policy import Policy
-from extender.planner.session import Session, needed_pods
+from extender.planner.session import Session
 
 #: The kind of remedies that are tried only when nothing else helps.
 LAST = "last"
@@ -63,7 +63,7 @@ class Case:
         """The members that still need a node, by shape."""
         with Session(self.snapshot, self.policy) as session:
             state = session.accounting.state(self.key)
-            needed = needed_pods(session, state) if state is not None else []
+            needed = session.needed_pods(state) if state is not None else []
         return Counter(pod.shape for pod in needed or self.gang.waiting[:1])
 
     @property
@@ -131,9 +131,7 @@ def with_shares(snapshot: Snapshot, shares: Iterable[NamespaceShare]) -> Snapsho
 def with_open_nodes(snapshot: Snapshot) -> Snapshot:
     """Return *snapshot* with every node ready and none cordoned."""
     table = snapshot.nodes
-    nodes = tuple(node.opened() for node in table.nodes)
-    facts = NodeFacts(nodes, table.facts.index)
-    return replace(snapshot, nodes=replace(table, facts=facts))
+    return replace(snapshot, nodes=replace(table, facts=table.facts.opened))
 
 
 def with_all_nodes(snapshot: Snapshot) -> Snapshot:

@@ -223,7 +223,7 @@ def higher_ceilings(case: Case) -> Iterator[Remedy]:
 
 def _over(quota: QuotaNode, needs: Resources) -> Resources:
     """Return by how much *needs* would exceed the ceiling of *quota*."""
-    after = needs + Resources(quota.held) + Resources(quota.terminating)
+    after = needs + Resources(quota.taken) + Resources(quota.terminating)
     over = Resources({n: after.amount(n) - most for n, most in quota.ceiling.items()})
     return Resources({n: a for n, a in over.items() if needs.amount(n) > 0}).positive()
 

@@ -50,7 +50,7 @@ class Predicates(Plugin):
         excluded: dict[str, Mask] = {}
         index, memo = index_of(facts), facts.memo
         if self._cordons and not tolerates(shape, _CORDONED):
-            excluded["cordoned"] = cordoned(facts)
+            excluded["cordoned"] = facts.cordoned
         if self._affinity and (shape.selector or shape.affinity is not None):
             key = ("not selected", shape)
             excluded["not selected"] = memo.recall(key, lambda: ~index.selected(shape))
@@ -63,13 +63,6 @@ class Predicates(Plugin):
 
 def _repels(shape: Shape, taint: Taint) -> bool:
     return is_hard(taint) and not tolerates(shape, taint)
-
-
-def cordoned(facts: NodeFacts) -> Mask:
-    """Return the mask of cordoned nodes; cached until a node changes."""
-    return facts.memo.recall(
-        "cordoned", lambda: np.array([node.unschedulable for node in facts.nodes], dtype=bool)
-    )
 
 
 class NodeOrder(Plugin):

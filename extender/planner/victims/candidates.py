@@ -17,7 +17,7 @@ from extender.planner.extension_points import Key
 from extender.planner.free_capacity import Rows
 from extender.planner.plugin import VictimCandidate
 from extender.planner.policy import Vector, excess
-from extender.planner.session import Session, needed_pods
+from extender.planner.session import Session
 from extender.planner.state import GangState
 
 _MOST_OF_A_GROUP = 24
@@ -240,7 +240,7 @@ def is_covered(session: Session, gang: GangState) -> bool:
     """Return whether the namespace of *gang* stays within its guarantee with all that it needs."""
     if gang.share is None:
         return False
-    needs = total(pod.requests for pod in needed_pods(session, gang) or gang.gang.waiting[:1])
+    needs = total(pod.requests for pod in session.needed_pods(gang) or gang.gang.waiting[:1])
     return bool(session.plugins.within_guarantee(gang, needs))
 
 

@@ -13,9 +13,8 @@ from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 
 from extender.model.pod import Pod, Shape
-from extender.planner.free_capacity import undo_placement
 from extender.planner.plugin import Round
-from extender.planner.session import Demand, Session, needed_pods
+from extender.planner.session import Demand, Session
 from extender.planner.starvation import gangs_that_may_evict, is_first, without_its_hold
 from extender.planner.state import GangState
 from extender.planner.victims.candidates import (
@@ -82,11 +81,11 @@ class VictimFinder:
 
         A member that must not preempt can wait for free capacity while the others start.
         """
-        pods = needed_pods(self._session, gang)
+        pods = self._session.needed_pods(gang)
         if all(pod.may_preempt for pod in pods):
             return pods
         waiting = _that_may_preempt(self._session.waiting_tasks(gang))
-        preempting = needed_pods(self._session, gang, waiting)
+        preempting = self._session.needed_pods(gang, waiting)
         return preempting if len(preempting) == len(pods) else []
 
     def free_capacity_inside(self, gang: GangState) -> None:
@@ -146,7 +145,7 @@ class VictimFinder:
         self._session.once(RunningPods).preemptors.add(demand.gang.key)
         for unit in victims:
             if unit.gang is not demand.gang:
-                undo_placement(self._capacity, unit.gang)
+                self._capacity.undo_placement(unit.gang)
         return None if idle else True
 
     def _reserve(self, demand: Demand, idle: list[tuple[Pod, int]]) -> None:
@@ -239,19 +238,18 @@ def preempt(session: Session) -> None:
     First between gangs, then inside a gang. A queue that borrows need not return that first: it
     may replace a borrowing gang by a more important one.
     """
-    session.round = Round.PREEMPT
     for state in session.queues.values():
         state.before = state.allocated
-    for gangs in gangs_that_may_evict(session):
-        finder = VictimFinder(session, "preempt")
-        served = []
-        for gang in _in_order(session, gangs):
-            finder.free_capacity(gang, partial(is_beside, gang))
-            served.append(gang)
-        for gang in served:
-            finder.free_capacity_inside(gang)
-        finder.release()
-    session.round = Round.DEFAULT
+    with session.in_round(Round.PREEMPT):
+        for gangs in gangs_that_may_evict(session):
+            finder = VictimFinder(session, "preempt")
+            served = []
+            for gang in _in_order(session, gangs):
+                finder.free_capacity(gang, partial(is_beside, gang))
+                served.append(gang)
+            for gang in served:
+                finder.free_capacity_inside(gang)
+            finder.release()
 
 
 def reclaim(session: Session) -> None:

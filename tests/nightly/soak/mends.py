@@ -167,7 +167,7 @@ def _may_start_while_nothing_is_used_up(usual: Callable[..., bool]) -> Callable[
         spent, quota = self._spent.get(queue, NOTHING), self._quotas.get(queue)
         if left is not None and any(left[name] <= spent.amount(name) for name in left):
             return False
-        if quota is not None and any(quota.held.get(each, 0) >= quota.ceiling[each]
+        if quota is not None and any(quota.taken.get(each, 0) >= quota.ceiling[each]
                                      for each in quota.ceiling):  # fmt: skip
             return False
         return usual(self, queue, namespace, needs)
