@@ -6,14 +6,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 
-from extender.model.pod import NO_LABELS
+from extender.model.pod import NO_LABELS, SYSTEM_NAMESPACE
 from extender.model.resources import CPU, MEMORY, NOTHING, Resources
 
 DEFAULT_QUEUE = "default"
 ROOT_QUEUE = "root"
-#: The namespace of the cluster's own pods, and the prefix of the priority classes that
-#: Kubernetes reserves for them: the API server refuses other classes with it.
-SYSTEM_NAMESPACE = "kube-system"
+#: The prefix of the priority classes that Kubernetes reserves for the cluster's own pods: the API
+#: server refuses other classes with it.
 SYSTEM_CLASSES = "system-"
 
 

@@ -56,8 +56,9 @@ def rotation(
 
 
 def _divide(
-    peers: list[Gang], now: float, partial: Set[GangKey] = frozenset()
+    peers: list[Gang], now: float, partial: Set[GangKey]
 ) -> tuple[list[GangKey], list[GangKey]]:
+    """Return the gangs of *peers* that are considered only now, and those that are not."""
     first = {gang.key for gang in nsmallest(FIRST, peers, key=_place)} | partial
     rest = [gang.key for gang in peers if gang.key not in first]
     if not rest:

@@ -33,9 +33,9 @@ class Nodes:
         self._rankings: dict[Shape, NodeRanking] = {}
         facts = snapshot.nodes.facts
         #: Nodes that no pod may use, by word.
-        closed = {"outside --node-selector": facts.unmanaged, "not ready": ~facts.ready}
-        if not facts.unmanaged.any():
-            del closed["outside --node-selector"]
+        closed = {"not ready": ~facts.ready}
+        if facts.unmanaged.any():
+            closed = {"outside --node-selector": facts.unmanaged, **closed}
         #: The nodes that a shape may not use, by word.
         self.obstacles: Callable[[Shape], dict[str, Mask]] = cache(
             lambda shape: {**closed, **plugins.obstacles(shape, facts)}

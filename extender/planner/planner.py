@@ -37,7 +37,7 @@ from extender.planner.plugin import View
 from extender.planner.policy import VOLCANO, Policy, Vector
 from extender.planner.quota import upwards
 from extender.planner.session import Session
-from extender.planner.state import QueueUsage
+from extender.planner.state import GangState, QueueUsage
 from extender.planner.verdicts import Verdicts
 from extender.planner.victims.make_room import preempt, reclaim
 
@@ -98,6 +98,7 @@ def _borrows_after(policy: Policy) -> int | None:
 def _plan(session: Session) -> Plan:
     verdicts = Verdicts(session).all()
     held_on_nodes, missing = _held_on_nodes(session)
+    unused = _unused_capacity(session)
     return Plan(
         generation=session.snapshot.generation,
         verdicts=verdicts,
@@ -105,22 +106,20 @@ def _plan(session: Session) -> Plan:
         evictions=_evictions(session),
         queues=_queue_figures(session),
         shares=_share_figures(session),
-        direct_admission=direct_admission(session, verdicts),
+        direct_admission=_direct_admission(session, verdicts),
         limits=session.limits,
         total=session.total,
-        unused=unused_capacity(session),
-        held=held_capacity(session),
+        unused=unused,
+        held=_held_capacity(session, unused),
         held_on_nodes=held_on_nodes,
         missing_on_nodes=missing,
         brief_s=session.policy.starvation.backfill_s,
     )
 
 
-def unused_capacity(session: Session) -> Resources:
+def _unused_capacity(session: Session) -> Resources:
     """Return what is free on ready nodes, with what may start now counted as used."""
-    started = total(
-        gang.started for gang in session.accounting.contenders.values() if gang.committed
-    )
+    started = total(_started(session, lambda gang: gang.queue.name).values())
     return (_free(session, session.accounting.ready_nodes) - started).positive()
 
 
@@ -130,12 +129,11 @@ def _free(session: Session, nodes: Mask) -> Resources:
     return _amounts(session, free)
 
 
-def held_capacity(session: Session) -> tuple[HeldCapacity, ...]:
+def _held_capacity(session: Session, unused: Resources) -> tuple[HeldCapacity, ...]:
     """Return what of the free capacity is held, guarantees first."""
     on_cordoned = _cordoned(session)
-    free = unused_capacity(session) - on_cordoned.amounts
     found = (
-        *_guarantees(session, free),
+        *_guarantees(session, unused - on_cordoned.amounts),
         *_held_for_starving(session),
         *_reserved(session),
         *_binding(session),
@@ -213,7 +211,7 @@ _ADMITTING = {"resourcequota"}
 _ADMITS_DIRECTLY = _ORDERING | _SPARING | _PLACING | _LIMITING | _ADMITTING
 
 
-def direct_admission(
+def _direct_admission(
     session: View, verdicts: Mapping[GangKey, Verdict]
 ) -> dict[str, DirectAdmission]:
     """Return the queues that admit pods directly, with what each may still start.
@@ -316,11 +314,7 @@ def _evictions(session: Session) -> tuple[Eviction, ...]:
 
 def _queue_figures(session: Session) -> dict[str, QueueFigures]:
     """Return the figures of all queues, with what may start in this cycle counted as used."""
-    started: dict[str, Resources] = {}
-    for gang in session.accounting.contenders.values():
-        if gang.committed:
-            name = gang.queue.name
-            started[name] = started.get(name, NOTHING) + gang.started
+    started = _started(session, lambda gang: gang.queue.name)
     own = {
         name: used + started.get(name, NOTHING) for name, used in session.accounting.used.items()
     }
@@ -333,13 +327,19 @@ def _queue_figures(session: Session) -> dict[str, QueueFigures]:
     }
 
 
-def _share_figures(session: Session) -> dict[str, ShareFigures]:
-    """Return the figures of all shares, with what may start in this cycle counted as used."""
+def _started(session: Session, name_of: Callable[[GangState], str]) -> dict[str, Resources]:
+    """Return the requests of all members that may start now, by a name of their gang."""
     started: dict[str, Resources] = {}
     for gang in session.accounting.contenders.values():
-        if gang.committed and gang.share is not None:
-            name = gang.share.name
+        if gang.committed:
+            name = name_of(gang)
             started[name] = started.get(name, NOTHING) + gang.started
+    return started
+
+
+def _share_figures(session: Session) -> dict[str, ShareFigures]:
+    """Return the figures of all shares, with what may start in this cycle counted as used."""
+    started = _started(session, lambda gang: gang.share.name if gang.share else "")
     return {
         name: ShareFigures(
             queue=use.share.queue,

@@ -14,7 +14,7 @@ checked by the same tree.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from math import inf
 from typing import Any, NamedTuple, Protocol, TypeVar
 
@@ -450,6 +450,28 @@ def tree(limits: Iterable[QueueLimits], total: Resources) -> dict[str, QuotaNode
         if each.leaving:
             quotas[each.name].count_terminating(each.leaving)
     return quotas
+
+
+def ceilings(limits: Sequence[QueueLimits], total: Resources) -> dict[str, Vector]:
+    """Return what every queue could hold if all others were empty.
+
+    Its own ceiling, those above it, and what is guaranteed to others limit that. Guarantees of its
+    own namespaces do not.
+    """
+    empty = tree((each._replace(used=NOTHING) for each in limits), total)
+    kept: dict[str, Resources] = {}
+    for each in limits:
+        if each.namespace and each.guarantee:
+            least = Resources(empty[each.name].guarantee)
+            kept[each.parent] = kept.get(each.parent, NOTHING) + least
+    left = {name: left_of_all(empty.values(), name) for name in total}
+    return {
+        each.name: {
+            name: left[name][empty[each.name]] + kept.get(each.name, NOTHING).amount(name)
+            for name in total
+        }
+        for each in limits
+    }
 
 
 def _reserve(guaranteed: list[QuotaNode], top: QuotaNode) -> None:

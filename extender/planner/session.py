@@ -24,6 +24,7 @@ from extender.planner.nodes import Nodes
 from extender.planner.plugin import Preemptor, Round, VictimCandidate
 from extender.planner.plugins.nodes import Predicates
 from extender.planner.policy import Policy, Vector
+from extender.planner.quota import ceilings
 from extender.planner.state import GangState, QueueUsage
 
 #: After every number: names without one keep their order of creation.
@@ -68,7 +69,7 @@ class Session:
         self.limits = self.accounting.limit_queues(policy)
         hold_together = self.rules.reservations_hold_together
         self.ceilings: Mapping[str, Vector] = (
-            startable.ceilings(self.limits, self.total) if hold_together else {}
+            ceilings(self.limits, self.total) if hold_together else {}
         )
         self.plugins = open_plugins(self)
 

@@ -13,8 +13,7 @@ from typing import NamedTuple
 
 from extender.model.pod import Pod, Shape
 from extender.model.queue import share_name
-from extender.model.resources import NOTHING, Resources, total
-from extender.planner import quota
+from extender.model.resources import Resources, total
 from extender.planner.accounting import Accounting, is_short
 from extender.planner.policy import Vector, excess
 from extender.planner.state import GangState
@@ -44,28 +43,6 @@ def startable_request(needed: Sequence[Pod], waiting: Sequence[Pod]) -> Startabl
     """Count the requests of *waiting* members, those of *needed* ones apart."""
     least, rest = Counter(pod.shape for pod in needed), Counter(pod.shape for pod in waiting)
     return StartableRequest(least, _total(least), rest, _total(rest))
-
-
-def ceilings(limits: Sequence[quota.QueueLimits], total: Resources) -> dict[str, Vector]:
-    """Return what every queue could hold if all others were empty.
-
-    Its own ceiling, those above it, and what is guaranteed to others limit that. Guarantees of its
-    own namespaces do not.
-    """
-    empty = quota.tree((each._replace(used=NOTHING) for each in limits), total)
-    kept: dict[str, Resources] = {}
-    for each in limits:
-        if each.namespace and each.guarantee:
-            least = Resources(empty[each.name].guarantee)
-            kept[each.parent] = kept.get(each.parent, NOTHING) + least
-    left = {name: quota.left_of_all(empty.values(), name) for name in total}
-    return {
-        each.name: {
-            name: left[name][empty[each.name]] + kept.get(each.name, NOTHING).amount(name)
-            for name in total
-        }
-        for each in limits
-    }
 
 
 def startable(

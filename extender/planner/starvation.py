@@ -22,7 +22,6 @@ import numpy as np
 
 from extender.model.node import Amounts
 from extender.model.pod import Shape
-from extender.model.resources import total
 from extender.planner.capacity_forecast import occupied_until
 from extender.planner.free_capacity import PortUsage
 from extender.planner.node_ranking import pods_that_fit
@@ -99,8 +98,7 @@ def _exceeds_share(session: Session, gang: GangState) -> bool:
     """Return whether its namespace has too little left of the queue: capacity would not help it."""
     if gang.share is None:
         return False
-    needs = total(pod.requests for pod in session.needed_pods(gang))
-    return session.plugins.exceeds_share(gang, needs)
+    return session.plugins.exceeds_share(gang, session.demand(gang).total)
 
 
 def _can_never_fit(session: Session, gang: GangState) -> bool:

@@ -263,13 +263,10 @@ def _why(session: Session, other: GangState, mine: GangState) -> str:
     if session.gang_key(other)[0] != session.gang_key(mine)[0]:
         return f"it runs with {other.gang.scheduled} of at least {other.min_member} members"
     why = session.plugins.why_gang_first(other, mine)
-    if not why and session.rules.freed_capacity_is_reserved and _only(other, mine):
-        why = "kube-scheduler freed capacity for it"
+    if not why and session.rules.freed_capacity_is_reserved:
+        only_other = other.has_freed_capacity and not mine.has_freed_capacity
+        why = "kube-scheduler freed capacity for it" if only_other else ""
     return why or _why_older(other.created, mine.created, "it")
-
-
-def _only(other: GangState, mine: GangState) -> bool:
-    return other.has_freed_capacity and not mine.has_freed_capacity
 
 
 def _why_older(theirs: float, ours: float, subject: str) -> str:

@@ -149,14 +149,10 @@ def larger_share(case: Case) -> Iterator[Remedy]:
             weight = max(1, queue.weight) * factor
             yield Remedy(
                 f"weight {weight} of queue {queue.name} instead of {queue.weight}",
-                partial(_with_weight, queue=queue, weight=weight),
+                partial(with_queues, queues=[replace(queue, weight=weight)]),
                 kind="weight",
             )
     yield from more_capacity(case)
-
-
-def _with_weight(snapshot: Snapshot, queue: Queue, weight: int) -> Snapshot:
-    return with_queues(snapshot, [replace(queue, weight=weight)])
 
 
 def less_in_use(case: Case, over: Resources, namespace: str = "") -> Iterator[Remedy]:
@@ -175,17 +171,11 @@ def less_in_use(case: Case, over: Resources, namespace: str = "") -> Iterator[Re
     while running and over.beyond(total(gang.allocated for gang in gone)).positive():
         gone.append(running.pop(0))
     if over and not over.beyond(total(gang.allocated for gang in gone)).positive():
-        pods = {pod.uid for gang in gone for pod in _on_nodes(gang)}
+        pods = {pod.uid for gang in gone for pod in gang.pods if pod.status in ALLOCATED_SET}
         queue = case.gang.queue
         subject = f"namespace {share_text(queue, namespace)}" if namespace else f"queue {queue}"
         words = f"{amounts(over)} less in use by {subject}"
         yield Remedy(words, partial(without_pods, gone=pods))
-
-
-def _on_nodes(gang: Gang) -> Iterator[Pod]:
-    for status, pods in gang.by_status.items():
-        if status in ALLOCATED_SET:
-            yield from pods
 
 
 def higher_ceilings(case: Case) -> Iterator[Remedy]:

@@ -228,7 +228,7 @@ class Drf(Plugin):
         if self.hierarchy:
             self._tree = Tree(session)
             # Without a tree this plugin does not order queues.
-            self.queue_order = self._queue_order
+            self.queue_order = self._tree.place
             self.reclaimable = self._reclaimable
         if self.orders_namespaces:
             self._namespaces = NamespaceShares(session)
@@ -309,9 +309,6 @@ class Drf(Plugin):
 
     def _is_fair(self, with_pod: float, left: float) -> bool:
         return with_pod <= left
-
-    def _queue_order(self, queue: QueueUsage) -> tuple[Any, ...]:
-        return self._tree.place(queue)
 
     def _reclaimable(
         self, preemptor: Preemptor, candidates: Sequence[VictimCandidate]

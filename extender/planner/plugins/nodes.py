@@ -10,14 +10,12 @@ from functools import partial
 
 import numpy as np
 
-from extender.model.matching import index_of, is_hard, tolerates
+from extender.model.matching import CORDONED, index_of, is_hard, tolerates
 from extender.model.node import Mask, NodeFacts, Taint
 from extender.model.pod import Shape
 from extender.model.resources import CPU, MEMORY
 from extender.planner.node_ranking import Scores, ScoringTable
 from extender.planner.plugin import Plugin
-
-_CORDONED = Taint(key="node.kubernetes.io/unschedulable")
 
 
 class Predicates(Plugin):
@@ -49,7 +47,7 @@ class Predicates(Plugin):
         """Return the mask of nodes *shape* may not use, by reason."""
         excluded: dict[str, Mask] = {}
         index, memo = index_of(facts), facts.memo
-        if self._cordons and not tolerates(shape, _CORDONED):
+        if self._cordons and not tolerates(shape, CORDONED):
             excluded["cordoned"] = facts.cordoned
         if self._affinity and (shape.selector or shape.affinity is not None):
             key = ("not selected", shape)
