@@ -33,11 +33,6 @@ class HostPorts:
         """With *counts* by key, *ports* is not read."""
         self._counts = _counted({}, ports, 1) if counts is None else counts
 
-    @classmethod
-    def counted(cls, counts: Mapping[PortKey, int]) -> HostPorts:
-        """Build from counts by key."""
-        return cls(counts=dict(counts))
-
     @property
     def counts(self) -> Mapping[PortKey, int]:
         """The number of uses of each key."""

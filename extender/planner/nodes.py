@@ -61,20 +61,23 @@ class Nodes:
         return masked
 
     def count_if_empty(self, shape: Shape) -> int:
-        """Count the pods of *shape* that would fit if nothing ran; cached like `usable_at_all`.
-
-        Every host port is free once on every node then.
-        """
+        """Count the pods of *shape* that would fit if nothing ran; cached like `usable_at_all`."""
         table = self._snapshot.nodes
+        return table.facts.memo.recall(
+            ("slots if empty", self._policy, shape),
+            lambda: int(self.fitting(table.allocatable, shape)[self.usable_at_all(shape)].sum()),
+        )
 
-        def count() -> int:
-            need = self._capacity.need(shape)
-            if need is None:
-                return 0
-            counts = pods_that_fit(table.allocatable, need)[self.usable_at_all(shape)]
-            return int((np.minimum(counts, 1) if shape.host_ports else counts).sum())
+    def fitting(self, free: Amounts, shape: Shape) -> Amounts:
+        """Count how many pods of *shape* fit into each row of *free*, whatever excludes nodes.
 
-        return table.facts.memo.recall(("slots if empty", self._policy, shape), count)
+        Each host port is free once on every node.
+        """
+        need = self._capacity.need(shape)
+        if need is None:
+            return np.zeros(len(free), dtype=np.int64)
+        counts = pods_that_fit(free, need)
+        return np.minimum(counts, 1) if shape.host_ports else counts
 
     def count_if_opened(self, shape: Shape) -> int:
         """Count the pods of *shape* that closed nodes would take if they were empty and open."""
@@ -94,12 +97,12 @@ class Nodes:
 
     def _count_among(self, shape: Shape, some: Mask) -> int:
         """Count the pods of *shape* that *some* nodes would take if they were empty and open."""
-        table, need = self._snapshot.nodes, self._capacity.need(shape)
-        if need is None or not some.any():
+        if not some.any():
             return 0
+        table = self._snapshot.nodes
         obstacles = self._plugins.obstacles(shape, table.facts.opened).values()
-        counts = pods_that_fit(table.allocatable, need)[~np.any([*obstacles, ~some], axis=0)]
-        return int((np.minimum(counts, 1) if shape.host_ports else counts).sum())
+        open_to_it = ~np.any([*obstacles, ~some], axis=0)
+        return int(self.fitting(table.allocatable, shape)[open_to_it].sum())
 
     def usable(self, shape: Shape) -> Mask:
         """Return the mask of nodes that *shape* may use now."""

@@ -201,7 +201,7 @@ class ProtectedPods:
 
     @cached_property
     def _overdue(self) -> str:
-        """The names of overdue pods: no gang waits for them, but people can help."""
+        """The names of overdue pods: no gang waits for them, but a user can help."""
         stuck = self._session.snapshot.stuck
         if not stuck:
             return ""

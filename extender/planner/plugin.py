@@ -6,11 +6,11 @@ never changes them.
 
     method                                   returns                      enabled by
     gang_order(gang)                         key, smaller goes first      enableJobOrder
-    gang_order_reason(ahead, behind)          why, for people              as the order
+    gang_order_reason(ahead, behind)          why, for explain             as the order
     queue_order(queue)                       key, smaller goes first      enableQueueOrder
-    queue_order_reason(ahead, behind)         why, for people              as the order
+    queue_order_reason(ahead, behind)         why, for explain             as the order
     namespace_order(name)                    key, smaller goes first      enableNamespaceOrder
-    namespace_order_reason(ahead, behind)     why, for people              as the order
+    namespace_order_reason(ahead, behind)     why, for explain             as the order
     task_order(pod)                          key, smaller goes first      enableTaskOrder
     gang_valid(gang)                         Problem or None              -
     gang_ready(gang)                         how many members it lacks    enableJobReady

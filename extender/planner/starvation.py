@@ -24,7 +24,6 @@ from extender.model.node import Amounts
 from extender.model.pod import Shape
 from extender.planner.capacity_forecast import occupied_until
 from extender.planner.free_capacity import PortUsage
-from extender.planner.node_ranking import pods_that_fit
 from extender.planner.plugin import Round
 from extender.planner.policy import Starvation
 from extender.planner.session import Demand, Session
@@ -171,16 +170,9 @@ class _InTheEnd:
 
     def _count(self, capacity: Amounts, shape: Shape) -> Amounts:
         """Count the pods of *shape* on every node; each host port is free once there."""
-        need = self._session.capacity.need(shape)
-        if need is None:
-            return np.zeros(len(capacity), dtype=np.int64)
-        counts = pods_that_fit(capacity, need)
-        masked: Amounts = np.where(
-            self._session.nodes.usable(shape),
-            np.minimum(counts, 1) if shape.host_ports else counts,
-            0,
-        )
-        return masked
+        nodes = self._session.nodes
+        counts: Amounts = np.where(nodes.usable(shape), nodes.fitting(capacity, shape), 0)
+        return counts
 
 
 def _is_open_for(session: Session, gang: GangState) -> bool:

@@ -170,7 +170,7 @@ def borrow(session: Session) -> None:
         _place_in_order(session, _prepare(session, borrowers))
     for gang in borrowers:
         if not gang.committed:
-            # No pod is evicted for it, whatever else it lacks; the verdict tells people so.
+            # No pod is evicted for it, whatever else it lacks; the verdict says so.
             gang.blocked = gang.blocked or QUEUE_HAS_ENOUGH
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
+from enum import Enum, auto
 from functools import partial
 
 from extender.model.pod import Pod, Shape
@@ -40,6 +41,15 @@ MOST_THAT_FAIL = 8
 MOST_FAILURES = 64
 #: Selects the gangs whose members may be evicted; None means the gang itself.
 Pool = Callable[[GangState], bool] | None
+
+
+class _Outcome(Enum):
+    """What came of a search."""
+
+    FAILED = auto()
+    #: Free capacity suffices; a later action assigns it.
+    FITS = auto()
+    FREED = auto()
 
 
 class VictimFinder:
@@ -108,10 +118,10 @@ class VictimFinder:
         may_evict = self._may_evict(demand)
         if may_evict:
             outcome = self._search_and_apply(demand, pool)
-            if outcome:
+            if outcome is _Outcome.FREED:
                 self._hopeless.clear()
-            if outcome is not False:
-                return outcome is True
+            if outcome is not _Outcome.FAILED:
+                return outcome is _Outcome.FREED
             self._failed[namespace] += 1
         if evicts_others and demand.is_uniform:
             failures = self._hopeless.setdefault(self._key(demand), [])
@@ -119,8 +129,8 @@ class VictimFinder:
                 failures.append((demand.pods[0].shape, len(demand.pods)))
         return False
 
-    def _search_and_apply(self, demand: Demand, pool: Pool) -> bool | None:
-        """Free capacity for *demand*; None when free capacity suffices and is assigned later."""
+    def _search_and_apply(self, demand: Demand, pool: Pool) -> _Outcome:
+        """Search victims for *demand* and evict them, or reserve free capacity that suffices."""
         self._searches += 1
         with (
             without_its_hold(self._session, demand.gang),
@@ -128,17 +138,17 @@ class VictimFinder:
         ):
             victims = self._choose(demand, pool)
             if victims is None:
-                return False
+                return _Outcome.FAILED
             if (
                 not victims
                 and self._session.blocked_by_terminating(demand.gang, demand.total) is not None
             ):
-                return False  # it fits; only terminating pods still count against its queue
-            idle = None
+                return _Outcome.FAILED  # only terminating pods still count against its queue
+            free = None
             if not victims and self._leaves_free_capacity:
-                idle = demand.assign(self._session, only_free=True)
-            if idle:
-                self._reserve(demand, idle)
+                free = demand.assign(self._session, only_free=True)
+            if free:
+                self._reserve(demand, free)
             else:
                 self._evict(demand, victims)
             trial.keep()
@@ -146,14 +156,14 @@ class VictimFinder:
         for unit in victims:
             if unit.gang is not demand.gang:
                 self._capacity.undo_placement(unit.gang)
-        return None if idle else True
+        return _Outcome.FITS if free else _Outcome.FREED
 
-    def _reserve(self, demand: Demand, idle: list[tuple[Pod, int]]) -> None:
+    def _reserve(self, demand: Demand, free: list[tuple[Pod, int]]) -> None:
         """Reserve free capacity that suffices for *demand* until the end of the action.
 
         Later demands would count on it, and lack it when it is assigned.
         """
-        for pod, row in idle:
+        for pod, row in free:
             self._capacity.pipeline(demand.gang, pod, row)
             self._reserved.append((demand.gang, pod, row))
 
