@@ -111,7 +111,12 @@ def in_words(found: Mapping[str, int]) -> str:
         return ""
     (first, number), *others = found.items()
     rest = "".join(f", {number} {word}" for word, number in others)
-    return f": {number} {'node' if number == 1 else 'nodes'} {first}{rest}"
+    return f": {counted(number, 'node')} {first}{rest}"
+
+
+def counted(number: int, noun: str) -> str:
+    """Format "1 pod" or "2 pods"."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
 def amounts(resources: Resources) -> str:
@@ -193,10 +198,7 @@ class ProtectedPods:
         for (queue, priority), counts in self._by_queue.items():
             if self._could_be_evicted(queue, priority, gang):
                 total += counts
-        named = [
-            f"{count} {'pod' if count == 1 else 'pods'} ({why})"
-            for why, count in total.most_common(_NAMED)
-        ]
+        named = [f"{counted(count, 'pod')} ({why})" for why, count in total.most_common(_NAMED)]
         return f"; protected: {', '.join(named)}" if named else ""
 
     @cached_property
@@ -207,9 +209,9 @@ class ProtectedPods:
             return ""
         gangs = self._session.snapshot.gangs.values()
         names = [pod.key for gang in gangs for pod in gang.pods if pod.uid in stuck]
-        count = "1 pod" if len(stuck) == 1 else f"{len(stuck)} pods"
         named = ", ".join(sorted(names)[:_NAMED])
-        return f"; {count} should have terminated long ago" + (f": {named}" if named else "")
+        overdue = f"; {counted(len(stuck), 'pod')} should have terminated long ago"
+        return f"{overdue}: {named}" if named else overdue
 
     def _could_be_evicted(self, queue: str, priority: int, gang: GangState) -> bool:
         if queue == gang.queue.name:

@@ -22,6 +22,7 @@ from extender.planner.actions.allocate import allocate, borrow
 from extender.planner.actions.backfill import backfill
 from extender.planner.actions.enqueue import enqueue
 from extender.planner.actions.reserved import use_held_capacity
+from extender.planner.obstacles import counted
 from extender.planner.plan import (
     DirectAdmission,
     Eviction,
@@ -186,10 +187,8 @@ def _binding(session: Session) -> Iterator[HeldCapacity]:
 def _cordoned(session: Session) -> HeldCapacity:
     nodes = session.snapshot.nodes.facts.cordoned & session.accounting.ready_nodes
     number = int(np.count_nonzero(nodes))
-    where = f"{number} cordoned node{'' if number == 1 else 's'}"
-    return HeldCapacity(
-        HoldReason.CORDONED, where, _without_pods(_free(session, nodes)) if number else NOTHING
-    )
+    free = _without_pods(_free(session, nodes)) if number else NOTHING
+    return HeldCapacity(HoldReason.CORDONED, counted(number, "cordoned node"), free)
 
 
 def _without_pods(amounts: Resources) -> Resources:

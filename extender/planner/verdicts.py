@@ -19,7 +19,14 @@ from extender.model.reason import Problem, Reason
 from extender.model.resources import Resources, total, write_amount
 from extender.planner import accounting
 from extender.planner.capacity_forecast import most_s
-from extender.planner.obstacles import ProtectedPods, amounts, in_words, obstacles, rejected_nodes
+from extender.planner.obstacles import (
+    ProtectedPods,
+    amounts,
+    counted,
+    in_words,
+    obstacles,
+    rejected_nodes,
+)
 from extender.planner.plan import GangStatus, Verdict
 from extender.planner.plugins.gangs import missing_members
 from extender.planner.policy import Rules
@@ -221,7 +228,7 @@ class Verdicts:
         for shape, wanted in self._wanted(gang).items():
             most = self._session.nodes.count_if_empty(shape)
             if most < wanted:
-                has = f"the empty cluster has {_count(most, 'such slot')}"
+                has = f"the empty cluster has {counted(most, 'such slot')}"
                 has += in_words(rejected_nodes(self._session, shape))
                 reason = self._why_never(shape, wanted - most)
                 return Problem(reason, f"{_needs({shape: wanted})}; {has}")
@@ -295,10 +302,10 @@ class Verdicts:
         needs = _needs({shape: wanted[shape]})
         free = self._free_now(shape)
         if all(self._free_before(each) >= n for each, n in wanted.items()):
-            were = _count(self._free_before(shape), "slot")
+            were = counted(self._free_before(shape), "slot")
             message = f"{needs}; {were} free before, {free} left"
             return Problem(Reason.BEHIND_IN_ORDER, f"{message}{self._blockers(gang)}")
-        message = f"{needs}; {_count(free, 'slot')} free{self._obstacles(shape)}"
+        message = f"{needs}; {counted(free, 'slot')} free{self._obstacles(shape)}"
         if gang.key in self._session.search_cut_short:
             message += "; the search for victims ended early: too many pods could be evicted"
         return Problem(Reason.INSUFFICIENT_CAPACITY, message + self._protected.note(gang))
@@ -466,16 +473,12 @@ def _listed(wanted: Mapping[_Size, int], words: Callable[[_Size], str]) -> str:
     """List the number of members per shape; those beyond the first shapes as one number."""
     parts = [f"{number} x {words(each)}" for each, number in islice(wanted.items(), _SIZES)]
     if others := sum(islice(wanted.values(), _SIZES, None)):
-        parts.append(_count(others, "other member"))
+        parts.append(counted(others, "other member"))
     return " and ".join(parts)
 
 
 def _cut(sentence: str) -> str:
     return sentence if len(sentence) <= _MAX_LENGTH else f"{sentence[: _MAX_LENGTH - 2]} …"
-
-
-def _count(number: int, noun: str) -> str:
-    return f"1 {noun}" if number == 1 else f"{number} {noun}s"
 
 
 def _some(names: Sequence[str], noun: str, number: int | None = None) -> str:

@@ -90,16 +90,6 @@ def some(names: Sequence[str]) -> str:
     return ", ".join([*names[:2], *rest]) if rest else " and ".join(names)
 
 
-def more_of(number: int, noun: str) -> str:
-    """Format "2 more members"."""
-    return f"{number} more {noun}" + ("" if number == 1 else "s")
-
-
-def count_pods(number: int) -> str:
-    """Format "2 pods"."""
-    return f"{number} pod" + ("" if number == 1 else "s")
-
-
 #: Sorts after every name that Kubernetes allows.
 _NEW = "~new-{}"
 

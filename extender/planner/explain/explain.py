@@ -18,10 +18,10 @@ from extender.model.queue import share_name, share_text
 from extender.model.reason import Reason
 from extender.model.resources import total
 from extender.model.snapshot import SchedulerStatus, Snapshot
-from extender.planner.explain.case import LAST, Case, Remedy, count_pods
+from extender.planner.explain.case import LAST, Case, Remedy
 from extender.planner.explain.ideas import ideas, untried
 from extender.planner.extension_points import Key
-from extender.planner.obstacles import Shortfall, shortfalls
+from extender.planner.obstacles import Shortfall, counted, shortfalls
 from extender.planner.plan import (
     Eviction,
     GangStatus,
@@ -128,7 +128,7 @@ class _Trials:
         if verdict.reason is not Reason.WAITING_FOR_VICTIMS:
             return ""
         evicted = sum(each.beneficiary == self._key for each in plan.evictions)
-        return f"{words}, after {count_pods(evicted)} evicted for it" if evicted else ""
+        return f"{words}, after {counted(evicted, 'pod')} evicted for it" if evicted else ""
 
 
 #: So many gangs ahead, and sizes of members, are listed; the others are only counted.

@@ -17,8 +17,6 @@ from extender.planner.explain.case import (
     LAST,
     Case,
     Remedy,
-    count_pods,
-    more_of,
     others_waiting,
     some,
     with_all_nodes,
@@ -32,7 +30,7 @@ from extender.planner.explain.case import (
     with_shares,
     without_pods,
 )
-from extender.planner.obstacles import amounts, shortfalls
+from extender.planner.obstacles import amounts, counted, shortfalls
 from extender.planner.plan import HoldReason
 from extender.planner.quota import TOP, QuotaNode, tree, upwards, using
 from extender.planner.session import Session
@@ -65,7 +63,7 @@ def more_capacity(case: Case) -> Iterator[Remedy]:
     for lacking in [short] if short else [*enough_for_each, dict(case.wanted)]:
         if sum(lacking.values()) <= _MOST_NODES:
             words = " and ".join(
-                f"{more_of(count, 'member')} of {amounts(s.requests)} each"
+                f"{counted(count, 'more member')} of {amounts(s.requests)} each"
                 for s, count in lacking.items()
             )
             rest = [
@@ -91,7 +89,7 @@ def _capacity_for_all(case: Case) -> Iterator[Remedy]:
     """Suggest nodes for a whole gang with many sizes of members."""
     members = case.wanted.total()
     if members <= _MOST_NODES:
-        words = f"capacity for {more_of(members, 'member')} of {len(case.wanted)} sizes"
+        words = f"capacity for {counted(members, 'more member')} of {len(case.wanted)} sizes"
         yield Remedy(words, partial(with_capacity, shapes=case.wanted, like={}))
 
 
@@ -264,7 +262,7 @@ def untried(case: Case) -> str:
     gang, lacking = case.gang, _lacks(case.gang)
     if case.verdict.reason is not Reason.NOT_ENOUGH_MEMBERS:
         return ""
-    wanted = f"{more_of(lacking, 'pod')} that name {gang.key}"
+    wanted = f"{counted(lacking, 'more pod')} that name {gang.key}"
     if not gang.pods:
         return f"{wanted}; not tried: their requests are not known yet"
     return f"{wanted}; not tried: they are too many" if lacking > _MOST_MEMBERS else ""
@@ -286,7 +284,7 @@ def _members(case: Case) -> Iterator[Remedy]:
         def add(snapshot: Snapshot) -> Snapshot:
             return with_members(without_pods(snapshot, placeholders), gang.key, more)
 
-        yield Remedy(f"{more_of(lacking, 'pod')} that name {gang.key}; it has {have}", add)
+        yield Remedy(f"{counted(lacking, 'more pod')} that name {gang.key}; it has {have}", add)
 
 
 def _roles(case: Case) -> Iterator[Remedy]:
@@ -295,7 +293,7 @@ def _roles(case: Case) -> Iterator[Remedy]:
     for role, needed in sorted(gang.group.role_minima.items()):
         have = sum(pod.role == role and not pod.gated for pod in gang.pods)
         if have < needed:
-            words.append(f"{more_of(needed - have, 'pod')} of role {role}")
+            words.append(f"{counted(needed - have, 'more pod')} of role {role}")
             more += _siblings(gang, needed - have, role)
     if words:
         yield Remedy(" and ".join(words), partial(with_members, key=gang.key, more=more))
@@ -349,7 +347,7 @@ def _victims(case: Case) -> Iterator[Remedy]:
         for pod in gang.by_status.get(Status.RELEASING, ())
     }
     words = (
-        f"{count_pods(len(evicted))} gone, evicted for it"
+        f"{counted(len(evicted), 'pod')} gone, evicted for it"
         if evicted
         else "the terminating pods gone"
     )
