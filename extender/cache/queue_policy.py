@@ -21,10 +21,9 @@ from typing import NamedTuple
 from extender.cache.changes import ObjectStore
 from extender.model.annotations import ALLOWED_CLASSES, ALLOWED_QUEUES, HOME_QUEUE
 from extender.model.gang import WITHOUT_PRIORITY, PodGroup
-from extender.model.pod import FINISHED_SET, VALID_SET, Pod
+from extender.model.pod import FINISHED_SET, SYSTEM_NAMESPACE, VALID_SET, Pod
 from extender.model.queue import (
     DEFAULT_QUEUE,
-    SYSTEM_NAMESPACE,
     Namespace,
     NamespaceShare,
     PriorityClass,

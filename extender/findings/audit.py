@@ -63,7 +63,7 @@ def _audit(snapshot: Snapshot) -> tuple[Finding, ...]:
 def whole(table: NodeTable) -> Resources:
     """Return the capacity of all nodes, ready or not: a reboot must not cause findings."""
     amounts = np.minimum(table.allocatable, LARGEST).sum(axis=0)
-    return Resources(zip(table.dimensions, amounts.tolist(), strict=True)).positive()
+    return table.resources(amounts).positive()
 
 
 def _are_alike(one: Snapshot, other: Snapshot) -> bool:

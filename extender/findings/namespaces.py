@@ -15,7 +15,6 @@ from extender.model.gang import GangKey
 from extender.model.queue import Namespace, NamespaceShare, Queue
 from extender.model.resources import Resources, total, write_amount
 from extender.model.snapshot import OverLimit
-from extender.planner.quota import stated
 
 UNREADABLE = "Unreadable"
 QUEUE_UNKNOWN = "QueueUnknown"
@@ -248,7 +247,7 @@ def _together(
         for reason, limit, rest in (
             (
                 GUARANTEES_ABOVE_QUEUE,
-                stated(queues[queue].capability),
+                queues[queue].ceiling,
                 "its capability is {}; lower the guarantees or raise spec.capability",
             ),
             (

@@ -19,7 +19,6 @@ from extender.findings.finding import (
 from extender.model.queue import ROOT_QUEUE, Queue
 from extender.model.queue_tree import MAX_DEPTH, queue_tree
 from extender.model.resources import NOTHING, Resources, total, write_amount
-from extender.planner.quota import stated
 
 UNREADABLE = "Unreadable"
 WEIGHT_ZERO = "WeightZero"
@@ -106,7 +105,7 @@ def _alone(queue: Queue) -> Iterator[tuple[str, str]]:
             f"{' and '.join(queue.ignored_fields)} of queue {queue.name}"
             f" {'have' if several else 'has'} no effect here; remove {'them' if several else 'it'}",
         )
-    most = stated(queue.capability)
+    most = queue.ceiling
     named = (
         (GUARANTEE_ABOVE_CAPABILITY, "is guaranteed", "guarantee.resource", queue.guarantee),
         (DESERVED_ABOVE_CAPABILITY, "deserves", "deserved", queue.deserved),
@@ -135,7 +134,7 @@ class _Tree:
         for name in reversed(self._tree.level):
             queue = queues[name]
             below = self._below.setdefault(name, NOTHING)
-            needs = below.at_least(queue.guarantee).at_most(stated(queue.capability))
+            needs = below.at_least(queue.guarantee).at_most(queue.ceiling)
             self._needs[name] = needs
             if (parent := self._tree.parents.get(name)) is not None:
                 self._below[parent] = self._below.get(parent, NOTHING) + needs
@@ -165,7 +164,7 @@ class _Tree:
     def below(self, queue: Queue) -> Iterator[tuple[str, str]]:
         """Yield guarantees below *queue* that cannot be met together."""
         guaranteed = self._below[queue.name]
-        least, most = queue.guarantee, stated(queue.capability)
+        least, most = queue.guarantee, queue.ceiling
         for limit, verb in (
             (least, "is itself guaranteed only"),
             (Resources({n: a for n, a in most.items() if n not in least}), "may have at most"),

@@ -14,7 +14,7 @@ from extender.model.pod import NodeTerm, Requirement, Shape, Toleration
 
 #: The taints that the API server adds a moment after the node's status changes.
 _NOT_READY = Taint("node.kubernetes.io/not-ready")
-_CORDONED = Taint("node.kubernetes.io/unschedulable")
+CORDONED = Taint("node.kubernetes.io/unschedulable")
 
 
 def accepts(node: Node, shape: Shape) -> bool:
@@ -26,7 +26,7 @@ def is_schedulable_for(node: Node, shape: Shape) -> bool:
     """Return whether *node* is managed, and no cordon or taint excludes pods of *shape*."""
     if not node.managed:
         return False
-    if node.unschedulable and not tolerates(shape, _CORDONED):
+    if node.unschedulable and not tolerates(shape, CORDONED):
         return False
     return all(tolerates(shape, taint) for taint in node.taints if is_hard(taint))
 

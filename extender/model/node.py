@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import TypeAlias
 
 import numpy as np
@@ -31,11 +32,6 @@ class HostPorts:
     ) -> None:
         """With *counts* by key, *ports* is not read."""
         self._counts = _counted({}, ports, 1) if counts is None else counts
-
-    @classmethod
-    def counted(cls, counts: Mapping[PortKey, int]) -> HostPorts:
-        """Build from counts by key."""
-        return cls(counts=dict(counts))
 
     @property
     def counts(self) -> Mapping[PortKey, int]:
@@ -150,7 +146,7 @@ class Node:
         return replace(self, ready=True, unschedulable=False, taints=taints)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, eq=False)
 class NodeFacts:
     """All nodes without their usage, shared by snapshots until a node changes.
 
@@ -161,6 +157,26 @@ class NodeFacts:
     nodes: tuple[Node, ...]
     index: Mapping[str, int]
     memo: Memo = field(default_factory=Memo)
+
+    @cached_property
+    def ready(self) -> Mask:
+        """Return the mask of managed nodes that are ready: only those have capacity."""
+        return np.array([node.ready and node.managed for node in self.nodes], dtype=bool)
+
+    @cached_property
+    def cordoned(self) -> Mask:
+        """Return the mask of cordoned nodes."""
+        return np.array([node.unschedulable for node in self.nodes], dtype=bool)
+
+    @cached_property
+    def unmanaged(self) -> Mask:
+        """Return the mask of nodes that are not managed."""
+        return np.array([not node.managed for node in self.nodes], dtype=bool)
+
+    @cached_property
+    def opened(self) -> NodeFacts:
+        """Return the same nodes as if all of them were open."""
+        return NodeFacts(tuple(node.opened() for node in self.nodes), self.index)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -185,3 +201,7 @@ class NodeTable:
     def nodes(self) -> tuple[Node, ...]:
         """Return the nodes in row order."""
         return self.facts.nodes
+
+    def resources(self, amounts: Amounts) -> Resources:
+        """Return *amounts*, one for each column, by name."""
+        return Resources(zip(self.dimensions, amounts.tolist(), strict=True))

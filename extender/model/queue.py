@@ -6,14 +6,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 
-from extender.model.pod import NO_LABELS
-from extender.model.resources import NOTHING, Resources
+from extender.model.pod import NO_LABELS, SYSTEM_NAMESPACE
+from extender.model.resources import CPU, MEMORY, NOTHING, Resources
 
 DEFAULT_QUEUE = "default"
 ROOT_QUEUE = "root"
-#: The namespace of the cluster's own pods, and the prefix of the priority classes that
-#: Kubernetes reserves for them: the API server refuses other classes with it.
-SYSTEM_NAMESPACE = "kube-system"
+#: The prefix of the priority classes that Kubernetes reserves for the cluster's own pods: the API
+#: server refuses other classes with it.
 SYSTEM_CLASSES = "system-"
 
 
@@ -49,6 +48,13 @@ class Queue:
     problem: str = ""
     #: Fields of it that have no effect here, each by its path.
     ignored_fields: tuple[str, ...] = ()
+
+    @property
+    def ceiling(self) -> Resources:
+        """Return its capability; cpu and memory of zero mean that they are not limited."""
+        return Resources(
+            {name: a for name, a in self.capability.items() if a > 0 or name not in (CPU, MEMORY)}
+        )
 
     @property
     def reserved(self) -> Resources:

@@ -10,13 +10,14 @@ from zlib import crc32
 import numpy as np
 
 from extender.model.gang import Gang, GangKey, Phase
-from extender.model.node import Mask, NodeFacts, NodeTable
+from extender.model.node import NodeTable
 from extender.model.pod import VALID_SET, Status
 from extender.model.queue import DEFAULT_QUEUE, Queue, share_name
 from extender.model.queue_tree import queue_tree
 from extender.model.resources import LARGEST, NOTHING, Resources, total
 from extender.model.snapshot import Liveness, SchedulerStatus, Snapshot
-from extender.planner.policy import Vector, excess
+from extender.planner.policy import Policy, Vector, excess
+from extender.planner.quota import TOP, QueueLimits, queue_limits, share_limits, tree, using
 from extender.planner.state import GangState, QueueUsage, ShareUsage
 
 #: So many gangs of a namespace are considered in every cycle, in one queue.
@@ -24,6 +25,8 @@ FIRST = 500
 #: So many of the gangs skipped them are considered too, in rotation.
 ROTATING = 500
 MOST = FIRST + ROTATING
+#: Plugins that limit what queues use.
+_LIMITING = {"proportion", "capacity"}
 
 
 def is_short(gang: Gang) -> bool:
@@ -53,8 +56,9 @@ def rotation(
 
 
 def _divide(
-    peers: list[Gang], now: float, partial: Set[GangKey] = frozenset()
+    peers: list[Gang], now: float, partial: Set[GangKey]
 ) -> tuple[list[GangKey], list[GangKey]]:
+    """Return the gangs of *peers* that are considered only now, and those that are not."""
     first = {gang.key for gang in nsmallest(FIRST, peers, key=_place)} | partial
     rest = [gang.key for gang in peers if gang.key not in first]
     if not rest:
@@ -75,8 +79,8 @@ class Accounting:
 
     def __init__(self, snapshot: Snapshot) -> None:
         self.snapshot = snapshot
-        self.ready_nodes = _ready(snapshot.nodes.facts)
-        self.total = _total(snapshot.nodes, self.ready_nodes)
+        self.ready_nodes = snapshot.nodes.facts.ready
+        self.total = _total(snapshot.nodes)
         self.queues = _queues(snapshot)
         #: Queues that have gangs; the others take no part in dividing the cluster.
         self.active: dict[str, QueueUsage] = {}
@@ -86,8 +90,6 @@ class Accounting:
         self.over_limit: dict[GangKey, Gang] = {}
         #: Gangs of such namespaces that contend only in this cycle; no pod is evicted for them.
         self.rotating: frozenset[GangKey] = frozenset()
-        #: Gangs with a remark that is added to their verdict.
-        self.with_remarks: list[Gang] = []
         #: Gangs with members that have a node and are not seen on it yet.
         self.binding: list[Gang] = []
         #: Gangs with members whose kube-scheduler is silent, which keeps them from being
@@ -161,6 +163,46 @@ class Accounting:
                 if share is not None:
                     share.inqueue = share.inqueue - unconfirmed
 
+    def limit_queues(self, policy: Policy) -> tuple[QueueLimits, ...]:
+        """Give every queue, and every share of a namespace, its node in the tree of limits.
+
+        Return the limits: those of no queue where *policy* limits none. Volcano knows neither
+        ceilings of ancestors nor guarantees beyond single queues. The share of a namespace in a
+        queue holds with every policy. Under Volcano's rules the tree only limits namespaces.
+        """
+        hold_together = policy.rules.reservations_hold_together
+        limits = self._limits(hold_together, is_limiting=not policy.plugins.isdisjoint(_LIMITING))
+        limiting = limits
+        if not hold_together:
+            limiting = tuple(s if s.namespace else s._replace(ceiling=NOTHING) for s in limits)
+            if not self.shares:
+                return limits
+        quotas = tree(limiting, self.total)
+        for state in self.queues.values():
+            state.quota = quotas.get(state.name)
+        for name, use in self.shares.items():
+            self.queues[use.share.queue].shares[use.share.namespace] = quotas[name]
+        return limits
+
+    def _limits(self, hold_together: bool, *, is_limiting: bool) -> tuple[QueueLimits, ...]:
+        if not is_limiting and not self.shares:
+            return ()
+        limits = [
+            queue_limits(state.queue, state.parent.name if state.parent else TOP, state.allocated)
+            for state in self.queues.values()
+        ]
+        if not hold_together:
+            limits = [each._replace(parent=TOP, guarantee=NOTHING) for each in limits]
+        if not is_limiting:
+            limits = [each._replace(ceiling=NOTHING, guarantee=NOTHING) for each in limits]
+        if self.shares:
+            limits += [share_limits(use.share, use.used) for use in self.shares.values()]
+            of_shares = {name: use.used for name, use in self.shares.items()}
+            limits = using(limits, self.used, of_shares)
+        if self.terminating and hold_together:
+            limits = [s._replace(leaving=self.terminating.get(s.name, NOTHING)) for s in limits]
+        return tuple(limits)
+
     def state(self, key: GangKey) -> GangState | None:
         """Return the state of any gang that is in a queue; it is created on first use."""
         state = self.contenders.get(key) or self._states.get(key)
@@ -202,8 +244,6 @@ class Accounting:
         now, queues, contenders = self.snapshot.now, self.queues, self.contenders
         by_queue: dict[str, list[Gang]] = {}
         for key, gang in self.snapshot.gangs.items():
-            if gang.remark:
-                self.with_remarks.append(gang)
             if gang.on_nodes > gang.scheduled:
                 self.binding.append(gang)
             silent = self._silence_of(gang) if self._silent else None
@@ -262,7 +302,7 @@ def still_needed(gang: Gang, least: Resources, limit: Vector) -> Resources:
 
 def without_gated(gang: Gang, amounts: Resources) -> Resources:
     """Return *amounts* without the requests of gated members, which will not start soon."""
-    gated = sum((pod.requests for pod in gang.pods if pod.gated), NOTHING)
+    gated = total(pod.requests for pod in gang.pods if pod.gated)
     return amounts.beyond(gated) if gated else amounts
 
 
@@ -292,18 +332,11 @@ def _queues(snapshot: Snapshot) -> dict[str, QueueUsage]:
     return queues
 
 
-def _ready(facts: NodeFacts) -> Mask:
-    """Return the mask of managed nodes that are ready: only those have capacity."""
-    return facts.memo.recall(
-        "ready", lambda: np.array([node.ready and node.managed for node in facts.nodes], dtype=bool)
-    )
-
-
-def _total(table: NodeTable, ready: Mask) -> Resources:
+def _total(table: NodeTable) -> Resources:
     """Return the capacity of managed ready nodes; the same object until a node changes."""
-
-    def count() -> Resources:
-        amounts = np.minimum(table.allocatable, LARGEST)[ready].sum(axis=0)
-        return Resources(zip(table.dimensions, amounts.tolist(), strict=True))
-
-    return table.facts.memo.recall(("total", table.dimensions), count)
+    return table.facts.memo.recall(
+        ("total", table.dimensions),
+        lambda: table.resources(
+            np.minimum(table.allocatable, LARGEST)[table.facts.ready].sum(axis=0)
+        ),
+    )

@@ -57,14 +57,7 @@ class OccupiedUntil(NamedTuple):
 
 
 def occupied_until(session: Session) -> OccupiedUntil:
-    """Return it, computed once for a session; pods outside our gangs count as staying."""
-    known = session.shared.get("occupied_until")
-    if not isinstance(known, OccupiedUntil):
-        known = session.shared["occupied_until"] = _count(session)
-    return known
-
-
-def _count(session: Session) -> OccupiedUntil:
+    """Compute it; pods outside our gangs count as staying."""
     index, brief_s = session.snapshot.nodes.facts.index, session.policy.starvation.backfill_s
     all_of: dict[Shape, list[int]] = {}
     brief_of: dict[Shape, list[int]] = {}
@@ -93,7 +86,7 @@ class CapacityForecast:
         table = session.snapshot.nodes
         #: Free if all gangs ended that could, including terminating pods.
         self._most = table.allocatable - np.maximum(
-            occupied_until(session).stays - table.releasing, 0
+            session.once(occupied_until).stays - table.releasing, 0
         )
         staying = sorted(self._staying(), key=lambda each: each[0])
         #: Until when each of them stays, in ascending order.

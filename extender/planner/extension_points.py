@@ -18,7 +18,8 @@ from extender.model.pod import Pod, Shape
 from extender.model.reason import Problem, Reason
 from extender.model.resources import NOTHING, Resources
 from extender.planner.node_ranking import Scores, ScoringTable
-from extender.planner.plugin import Plugin, Preemptor, VictimCandidate, Vote
+from extender.planner.plugin import Plugin, Preemptor, VictimCandidate, View, Vote
+from extender.planner.plugins import registry
 from extender.planner.policy import Vector
 from extender.planner.quota import UNBOUNDED, QuotaNode
 from extender.planner.state import GangState, QueueUsage
@@ -32,6 +33,19 @@ _Voter: TypeAlias = Callable[
 ]
 _Protector: TypeAlias = Callable[[str, Preemptor, GangState], bool]
 _VOTES = {"preempt": ("preemptable", "Preemptable"), "reclaim": ("reclaimable", "Reclaimable")}
+
+
+def open_plugins(session: View) -> ExtensionPoints:
+    """Build the plugins of the policy and let each read the cluster."""
+    rules = session.rules
+    tiers = [
+        [(registry.make(option, option.name, rules), option.silenced) for option in tier]
+        for tier in session.policy.tiers
+    ]
+    for plugin, _ in chain.from_iterable(tiers):
+        plugin.open(session)
+    has_shares = bool(session.accounting.shares)
+    return ExtensionPoints(tiers, vetoes_are_final=rules.vetoes_are_final, has_shares=has_shares)
 
 
 class ExtensionPoints:

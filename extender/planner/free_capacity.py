@@ -22,10 +22,10 @@ import numpy.typing as npt
 
 from extender.model.node import Amounts, Mask, NodeTable, PortKey, conflicting_keys, keys_of
 from extender.model.pod import Pod, Shape
-from extender.model.resources import NOTHING, Resources, total
+from extender.model.resources import NOTHING, Resources
 from extender.planner.state import GangState
 
-_Rows = npt.NDArray[np.intp]
+Rows = npt.NDArray[np.intp]
 
 
 class PortUsage:
@@ -36,7 +36,7 @@ class PortUsage:
         #: Reserved in this cycle: how often, by port and row.
         self._reserved: dict[PortKey, dict[int, int]] = {}
         #: The rows of the above, computed on first use.
-        self._reserved_rows: dict[PortKey, _Rows] = {}
+        self._reserved_rows: dict[PortKey, Rows] = {}
         #: The ports that conflict with a shape, and where they were used when the cycle began.
         self._before: dict[Shape, tuple[frozenset[PortKey], Mask]] = {}
 
@@ -95,7 +95,7 @@ class PortUsage:
         mask.flags.writeable = False
         return keys, mask
 
-    def _rows_reserved(self, key: PortKey) -> _Rows:
+    def _rows_reserved(self, key: PortKey) -> Rows:
         rows = self._reserved_rows.get(key)
         if rows is None:
             counts = self._reserved[key]
@@ -105,9 +105,6 @@ class PortUsage:
 
 def _port_keys(shape: Shape) -> list[PortKey]:
     return [key for port in shape.host_ports for key in keys_of(port)]
-
-
-Rows = npt.NDArray[np.intp]
 
 
 @dataclass(frozen=True, slots=True)
@@ -272,19 +269,47 @@ class FreeCapacity:
         self._add_releasing(eviction.row, self.row(pod.shape))
         gang.evicted.add(pod.uid)
         gang.count([pod], -1)
-        gang.allocated = gang.allocated - pod.requests
-        gang.queue.take(-pod.requests, pod.namespace)
+        _count(gang, -pod.requests)
         self.evictions.append(eviction)
 
         def undo() -> None:
             self._add_releasing(eviction.row, -self.row(pod.shape))
             gang.evicted.discard(pod.uid)
             gang.count([pod], 1)
-            gang.allocated = gang.allocated + pod.requests
-            gang.queue.take(pod.requests, pod.namespace)
+            _count(gang, pod.requests)
             self.evictions.pop()
 
         self._undoing.append(undo)
+
+    @contextmanager
+    def uncounted(self, gangs: Iterable[GangState]) -> Iterator[None]:
+        """Run the block as if this cycle had placed nothing for *gangs*.
+
+        Otherwise their queue would exceed its deserved amount by what it loses again, and would
+        reclaim that at once.
+        """
+        counted = [(gang, requests) for gang in gangs if (requests := gang.placed_requests)]
+        for gang, requests in counted:
+            _count(gang, -requests)
+        try:
+            yield
+        finally:
+            for gang, requests in counted:
+                _count(gang, requests)
+
+    def undo_placement(self, gang: GangState) -> None:
+        """Release what this cycle placed for *gang*: no pod starts next to evictions."""
+        for pod, row in reversed(gang.pipelined):
+            self.unpipeline(gang, pod, row, counts=False)
+        _count(gang, -gang.placed_requests)
+        for pod, row in gang.placed:
+            need = self.row(pod.shape)
+            self.release(NodeHold(row, kept=need, missing=need * 0))
+            if pod.shape.host_ports:
+                self.ports.release(pod.shape, [row])
+        gang.count([pod for pod, _ in gang.placed], -1)
+        gang.placed.clear()
+        gang.committed = 0
 
     def hold(self, row: int, amounts: Amounts) -> NodeHold:
         """Hold *amounts* of a node.
@@ -321,9 +346,8 @@ class FreeCapacity:
         self.touched.append(np.array([row], dtype=np.intp))
 
     def _count(self, gang: GangState, amounts: Resources) -> None:
-        gang.allocated = gang.allocated + amounts
         gang.in_trial = gang.in_trial + amounts
-        gang.queue.take(amounts, gang.gang.group.namespace)
+        _count(gang, amounts)
 
 
 def _row(dimensions: Sequence[str], shape: Shape) -> Amounts:
@@ -335,42 +359,7 @@ def _inverse(amounts: Amounts) -> npt.NDArray[np.float64]:
     return np.divide(1.0, whole, out=np.zeros_like(whole), where=whole > 0)
 
 
-@contextmanager
-def uncounted(gangs: Iterable[GangState]) -> Iterator[None]:
-    """Run the block as if this cycle had placed nothing for *gangs*.
-
-    Otherwise their queue would exceed its deserved amount by what it loses again, and would reclaim
-    that at once.
-    """
-    counted = [(gang, requests) for gang in gangs if (requests := _placed_requests(gang))]
-    for gang, requests in counted:
-        _count(gang, -requests)
-    try:
-        yield
-    finally:
-        for gang, requests in counted:
-            _count(gang, requests)
-
-
-def undo_placement(capacity: FreeCapacity, gang: GangState) -> None:
-    """Release permanently what this cycle placed for *gang*: no pod starts next to evictions."""
-    for pod, row in reversed(gang.pipelined):
-        capacity.unpipeline(gang, pod, row, counts=False)
-    _count(gang, -_placed_requests(gang))
-    for pod, row in gang.placed:
-        need = capacity.row(pod.shape)
-        capacity.release(NodeHold(row, kept=need, missing=need * 0))
-        if pod.shape.host_ports:
-            capacity.ports.release(pod.shape, [row])
-    gang.count([pod for pod, _ in gang.placed], -1)
-    gang.placed.clear()
-    gang.committed = 0
-
-
-def _placed_requests(gang: GangState) -> Resources:
-    return total(pod.requests for pod, _ in (*gang.placed, *gang.pipelined))
-
-
 def _count(gang: GangState, amounts: Resources) -> None:
+    """Count *amounts* as used by *gang* and its queue."""
     gang.allocated = gang.allocated + amounts
     gang.queue.take(amounts, gang.gang.group.namespace)

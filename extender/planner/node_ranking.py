@@ -160,7 +160,7 @@ class NodeRanking:
         if not releasing:
             free = np.minimum(free, self._capacity.free[row])
         enough = bool((free[self._requested] >= self._least).all())
-        return enough and bool(self._usable[row]) and self._port_free(row)
+        return enough and bool(self.without_conflict()[row])
 
     def _refresh(self) -> None:
         touched = self._capacity.touched
@@ -279,9 +279,6 @@ class NodeRanking:
             if not untouched and len(names) == _WIDTH:
                 break  # nodes behind these may be better now
         return chosen
-
-    def _port_free(self, row: int) -> bool:
-        return not self._shape.host_ports or not self._capacity.ports.conflicting(self._shape)[row]
 
 
 def pods_that_fit(free: Amounts, need: Amounts) -> Amounts:

@@ -7,7 +7,7 @@ from functools import cache
 
 import numpy as np
 
-from extender.model.node import Amounts, Mask, NodeFacts
+from extender.model.node import Amounts, Mask
 from extender.model.pod import Shape
 from extender.model.snapshot import Snapshot
 from extender.planner.extension_points import ExtensionPoints
@@ -22,7 +22,6 @@ class Nodes:
     def __init__(
         self,
         snapshot: Snapshot,
-        ready: Mask,
         capacity: FreeCapacity,
         plugins: ExtensionPoints,
         policy: Policy,
@@ -34,7 +33,9 @@ class Nodes:
         self._rankings: dict[Shape, NodeRanking] = {}
         facts = snapshot.nodes.facts
         #: Nodes that no pod may use, by word.
-        closed = {**_unmanaged(facts), "not ready": ~ready}
+        closed = {"not ready": ~facts.ready}
+        if facts.unmanaged.any():
+            closed = {"outside --node-selector": facts.unmanaged, **closed}
         #: The nodes that a shape may not use, by word.
         self.obstacles: Callable[[Shape], dict[str, Mask]] = cache(
             lambda shape: {**closed, **plugins.obstacles(shape, facts)}
@@ -60,52 +61,48 @@ class Nodes:
         return masked
 
     def count_if_empty(self, shape: Shape) -> int:
-        """Count the pods of *shape* that would fit if nothing ran; cached like `usable_at_all`.
-
-        Every host port is free once on every node then.
-        """
+        """Count the pods of *shape* that would fit if nothing ran; cached like `usable_at_all`."""
         table = self._snapshot.nodes
+        return table.facts.memo.recall(
+            ("slots if empty", self._policy, shape),
+            lambda: int(self.fitting(table.allocatable, shape)[self.usable_at_all(shape)].sum()),
+        )
 
-        def count() -> int:
-            need = self._capacity.need(shape)
-            if need is None:
-                return 0
-            counts = pods_that_fit(table.allocatable, need)[self.usable_at_all(shape)]
-            return int((np.minimum(counts, 1) if shape.host_ports else counts).sum())
+    def fitting(self, free: Amounts, shape: Shape) -> Amounts:
+        """Count how many pods of *shape* fit into each row of *free*, whatever excludes nodes.
 
-        return table.facts.memo.recall(("slots if empty", self._policy, shape), count)
+        Each host port is free once on every node.
+        """
+        need = self._capacity.need(shape)
+        if need is None:
+            return np.zeros(len(free), dtype=np.int64)
+        counts = pods_that_fit(free, need)
+        return np.minimum(counts, 1) if shape.host_ports else counts
 
     def count_if_opened(self, shape: Shape) -> int:
         """Count the pods of *shape* that closed nodes would take if they were empty and open."""
-        table = self._snapshot.nodes
-
-        def count() -> int:
-            need = self._capacity.need(shape)
-            if need is None:
-                return 0
-            closed = np.array([node.is_closed and node.managed for node in table.nodes], dtype=bool)
-            return self._count_among(shape, closed, need)
-
-        return table.facts.memo.recall(("slots if opened", self._policy, shape), count)
+        facts = self._snapshot.nodes.facts
+        closed = (facts.cordoned | ~facts.ready) & ~facts.unmanaged
+        return facts.memo.recall(
+            ("slots if opened", self._policy, shape), lambda: self._count_among(shape, closed)
+        )
 
     def count_if_managed(self, shape: Shape) -> int:
         """Count the pods of *shape* that unmanaged nodes would take if they were empty and open."""
-        table, unmanaged = self._snapshot.nodes, _unmanaged(self._snapshot.nodes.facts)
-        need = self._capacity.need(shape) if unmanaged else None
-        if need is None:
-            return 0
-        (others,) = unmanaged.values()
-        return table.facts.memo.recall(
+        facts = self._snapshot.nodes.facts
+        return facts.memo.recall(
             ("slots if ours", self._policy, shape),
-            lambda: self._count_among(shape, others, need),
+            lambda: self._count_among(shape, facts.unmanaged),
         )
 
-    def _count_among(self, shape: Shape, some: Mask, need: Amounts) -> int:
+    def _count_among(self, shape: Shape, some: Mask) -> int:
         """Count the pods of *shape* that *some* nodes would take if they were empty and open."""
+        if not some.any():
+            return 0
         table = self._snapshot.nodes
-        obstacles = self._plugins.obstacles(shape, _opened(table.facts)).values()
-        counts = pods_that_fit(table.allocatable, need)[~np.any([*obstacles, ~some], axis=0)]
-        return int((np.minimum(counts, 1) if shape.host_ports else counts).sum())
+        obstacles = self._plugins.obstacles(shape, table.facts.opened).values()
+        open_to_it = ~np.any([*obstacles, ~some], axis=0)
+        return int(self.fitting(table.allocatable, shape)[open_to_it].sum())
 
     def usable(self, shape: Shape) -> Mask:
         """Return the mask of nodes that *shape* may use now."""
@@ -126,20 +123,3 @@ class Nodes:
             ("usable", self._policy, shape),
             lambda: ~np.any([*self.obstacles(shape).values()], axis=0),
         )
-
-
-def _unmanaged(facts: NodeFacts) -> dict[str, Mask]:
-    """Return the mask of unmanaged nodes by word, as `obstacles` does; empty without any."""
-
-    def mark() -> dict[str, Mask]:
-        mask = np.array([not node.managed for node in facts.nodes], dtype=bool)
-        return {"outside --node-selector": mask} if mask.any() else {}
-
-    return facts.memo.recall("foreign", mark)
-
-
-def _opened(facts: NodeFacts) -> NodeFacts:
-    """Return the same nodes as if all of them were open."""
-    return facts.memo.recall(
-        "opened", lambda: NodeFacts(tuple(node.opened() for node in facts.nodes), facts.index)
-    )

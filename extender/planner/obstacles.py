@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import numpy as np
 
@@ -110,7 +111,12 @@ def in_words(found: Mapping[str, int]) -> str:
         return ""
     (first, number), *others = found.items()
     rest = "".join(f", {number} {word}" for word, number in others)
-    return f": {number} {'node' if number == 1 else 'nodes'} {first}{rest}"
+    return f": {counted(number, 'node')} {first}{rest}"
+
+
+def counted(number: int, noun: str) -> str:
+    """Format "1 pod" or "2 pods"."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
 def amounts(resources: Resources) -> str:
@@ -152,10 +158,7 @@ def _nearest(session: Session, capacity: Amounts, shape: Shape) -> tuple[Nearest
     rows = np.flatnonzero(session.nodes.ranking(shape).without_conflict() & lacks.any(axis=1))
     ranks = (lacks[rows] / np.maximum(need, 1)).sum(axis=1)
     return tuple(
-        NearestNode(
-            table.nodes[row].name,
-            Resources(zip(table.dimensions, lacks[row].tolist(), strict=True)).positive(),
-        )
+        NearestNode(table.nodes[row].name, table.resources(lacks[row]).positive())
         for row in rows[np.argsort(ranks, kind="stable")[:_NEAREST]]
     )
 
@@ -172,9 +175,6 @@ class ProtectedPods:
         snapshot = session.snapshot
         self._budgets = budgets_of(snapshot)
         self._is_empty = not snapshot.budgets and not snapshot.protected
-        self._stuck: str | None = None
-        #: (queue, priority) -> reason -> pods.
-        self._counts: dict[tuple[str, int], Counter[str]] | None = None
         #: What is written about them for the gangs of a queue and priority.
         self._notes: dict[tuple[str, int], str] = {}
 
@@ -182,7 +182,7 @@ class ProtectedPods:
         """Return which pods could free capacity for *gang* and do not; empty without any."""
         if not self._session.may_evict_for(gang):
             return ""
-        return self._protected(gang) + self._overdue()
+        return self._protected(gang) + self._overdue
 
     def _protected(self, gang: GangState) -> str:
         """Return how many pods that could be evicted for *gang* are protected."""
@@ -195,29 +195,23 @@ class ProtectedPods:
 
     def _protected_note(self, gang: GangState) -> str:
         total: Counter[str] = Counter()
-        for (queue, priority), counts in self._by_queue().items():
+        for (queue, priority), counts in self._by_queue.items():
             if self._could_be_evicted(queue, priority, gang):
                 total += counts
-        named = [
-            f"{count} {'pod' if count == 1 else 'pods'} ({why})"
-            for why, count in total.most_common(_NAMED)
-        ]
+        named = [f"{counted(count, 'pod')} ({why})" for why, count in total.most_common(_NAMED)]
         return f"; protected: {', '.join(named)}" if named else ""
 
+    @cached_property
     def _overdue(self) -> str:
-        """Return the names of overdue pods: no gang waits for them, but people can help."""
+        """The names of overdue pods: no gang waits for them, but a user can help."""
         stuck = self._session.snapshot.stuck
         if not stuck:
             return ""
-        if self._stuck is None:
-            gangs = self._session.snapshot.gangs.values()
-            names = [pod.key for gang in gangs for pod in gang.pods if pod.uid in stuck]
-            count = "1 pod" if len(stuck) == 1 else f"{len(stuck)} pods"
-            named = ", ".join(sorted(names)[:_NAMED])
-            self._stuck = f"; {count} should have terminated long ago" + (
-                f": {named}" if named else ""
-            )
-        return self._stuck
+        gangs = self._session.snapshot.gangs.values()
+        names = [pod.key for gang in gangs for pod in gang.pods if pod.uid in stuck]
+        named = ", ".join(sorted(names)[:_NAMED])
+        overdue = f"; {counted(len(stuck), 'pod')} should have terminated long ago"
+        return f"{overdue}: {named}" if named else overdue
 
     def _could_be_evicted(self, queue: str, priority: int, gang: GangState) -> bool:
         if queue == gang.queue.name:
@@ -225,14 +219,15 @@ class ProtectedPods:
         other = self._session.queues[queue].queue
         return other.reclaimable and not self._session.plugins.is_overused(gang.queue)
 
+    @cached_property
     def _by_queue(self) -> dict[tuple[str, int], Counter[str]]:
-        if self._counts is None:
-            self._counts = {}
-            for gang in self._session.snapshot.gangs.values():
-                if gang.scheduled and gang.queue in self._session.queues:
-                    counts = self._counts.setdefault((gang.queue, gang.priority), Counter())
-                    counts.update(self._reasons(gang))
-        return self._counts
+        """How many pods each reason protects, by queue and priority."""
+        counts: dict[tuple[str, int], Counter[str]] = {}
+        for gang in self._session.snapshot.gangs.values():
+            if gang.scheduled and gang.queue in self._session.queues:
+                of_group = counts.setdefault((gang.queue, gang.priority), Counter())
+                of_group.update(self._reasons(gang))
+        return counts
 
     def _reasons(self, gang: Gang) -> Mapping[str, int]:
         protected = self._session.snapshot.protected
@@ -248,8 +243,8 @@ class ProtectedPods:
         return gang.memo.recall("budgets", lambda: self._count(gang), about=budgets)
 
     def _count(self, gang: Gang) -> Mapping[str, int]:
-        scheduled = [pod for pod in gang.pods if pod.status in SCHEDULED_SET]
         budgets = self._budgets
+        scheduled = (pod for pod in gang.pods if pod.status in SCHEDULED_SET)
         covered = Counter(each for pod in scheduled for each in budgets.covering(pod))
         return {
             f"{budgets.title(each)} allows {budgets[each].allowed} disruptions": count

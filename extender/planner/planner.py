@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager, closing, nullcontext
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from itertools import chain
 from math import floor
 
 import numpy as np
 
-from extender.model.gang import Gang, GangKey
+from extender.model.gang import GangKey
 from extender.model.node import Amounts, Mask
 from extender.model.pod import Status
 from extender.model.queue import share_text
@@ -18,12 +17,12 @@ from extender.model.reason import Reason
 from extender.model.resources import NOTHING, PODS, Resources, total
 from extender.model.snapshot import Snapshot
 from extender.planner import policy_parser
-from extender.planner.accounting import Accounting
 from extender.planner.actions import volcano
 from extender.planner.actions.allocate import allocate, borrow
 from extender.planner.actions.backfill import backfill
 from extender.planner.actions.enqueue import enqueue
-from extender.planner.actions.reserved import use_reserved
+from extender.planner.actions.reserved import use_held_capacity
+from extender.planner.obstacles import counted
 from extender.planner.plan import (
     DirectAdmission,
     Eviction,
@@ -36,11 +35,10 @@ from extender.planner.plan import (
     Verdict,
 )
 from extender.planner.plugin import View
-from extender.planner.plugins.nodes import cordoned
 from extender.planner.policy import VOLCANO, Policy, Vector
 from extender.planner.quota import upwards
 from extender.planner.session import Session
-from extender.planner.state import QueueUsage
+from extender.planner.state import GangState, QueueUsage
 from extender.planner.verdicts import Verdicts
 from extender.planner.victims.make_room import preempt, reclaim
 
@@ -72,9 +70,9 @@ def make_plan(
 
     Each action runs inside `around(its name)`, so that the caller can time it. Two steps are in no
     list of actions: capacity is borrowed once gangs within their queues' deserved amounts have been
-    placed, and reserved capacity is used at the end.
+    placed, and held capacity is used at the end.
     """
-    with closing(Session(Accounting(snapshot), policy)) as session:
+    with Session(snapshot, policy) as session:
         actions = _VOLCANO_ACTIONS if policy.rules is VOLCANO else _ACTIONS
         borrows_after = _borrows_after(policy)
         for index, name in enumerate(policy.actions):
@@ -82,7 +80,7 @@ def make_plan(
                 actions[name](session)
                 if index == borrows_after:
                     borrow(session)
-        use_reserved(session)
+        use_held_capacity(session)
         return _plan(session)
 
 
@@ -99,8 +97,9 @@ def _borrows_after(policy: Policy) -> int | None:
 
 
 def _plan(session: Session) -> Plan:
-    verdicts = _remarked(Verdicts(session).all(), session.accounting.with_remarks)
+    verdicts = Verdicts(session).all()
     held_on_nodes, missing = _held_on_nodes(session)
+    unused = _unused_capacity(session)
     return Plan(
         generation=session.snapshot.generation,
         verdicts=verdicts,
@@ -108,22 +107,20 @@ def _plan(session: Session) -> Plan:
         evictions=_evictions(session),
         queues=_queue_figures(session),
         shares=_share_figures(session),
-        direct_admission=direct_admission(session, verdicts),
+        direct_admission=_direct_admission(session, verdicts),
         limits=session.limits,
         total=session.total,
-        unused=unused_capacity(session),
-        held=held_capacity(session),
+        unused=unused,
+        held=_held_capacity(session, unused),
         held_on_nodes=held_on_nodes,
         missing_on_nodes=missing,
         brief_s=session.policy.starvation.backfill_s,
     )
 
 
-def unused_capacity(session: Session) -> Resources:
+def _unused_capacity(session: Session) -> Resources:
     """Return what is free on ready nodes, with what may start now counted as used."""
-    started = total(
-        gang.started for gang in session.accounting.contenders.values() if gang.committed
-    )
+    started = total(_started(session, lambda gang: gang.queue.name).values())
     return (_free(session, session.accounting.ready_nodes) - started).positive()
 
 
@@ -133,12 +130,11 @@ def _free(session: Session, nodes: Mask) -> Resources:
     return _amounts(session, free)
 
 
-def held_capacity(session: Session) -> tuple[HeldCapacity, ...]:
+def _held_capacity(session: Session, unused: Resources) -> tuple[HeldCapacity, ...]:
     """Return what of the free capacity is held, guarantees first."""
     on_cordoned = _cordoned(session)
-    free = unused_capacity(session) - on_cordoned.amounts
     found = (
-        *_guarantees(session, free),
+        *_guarantees(session, unused - on_cordoned.amounts),
         *_held_for_starving(session),
         *_reserved(session),
         *_binding(session),
@@ -164,7 +160,7 @@ def _guarantees(session: Session, free: Resources) -> Iterator[HeldCapacity]:
 
 
 def _held_for_starving(session: Session) -> Iterator[HeldCapacity]:
-    for key, holds in sorted(session.held.items()):
+    for key, holds in sorted(session.holds.items()):
         held = total(_amounts(session, each.kept) for each in holds)
         yield HeldCapacity(HoldReason.STARVING, key, _without_pods(held))
 
@@ -189,12 +185,10 @@ def _binding(session: Session) -> Iterator[HeldCapacity]:
 
 
 def _cordoned(session: Session) -> HeldCapacity:
-    nodes = cordoned(session.snapshot.nodes.facts) & session.accounting.ready_nodes
+    nodes = session.snapshot.nodes.facts.cordoned & session.accounting.ready_nodes
     number = int(np.count_nonzero(nodes))
-    where = f"{number} cordoned node{'' if number == 1 else 's'}"
-    return HeldCapacity(
-        HoldReason.CORDONED, where, _without_pods(_free(session, nodes)) if number else NOTHING
-    )
+    free = _without_pods(_free(session, nodes)) if number else NOTHING
+    return HeldCapacity(HoldReason.CORDONED, counted(number, "cordoned node"), free)
 
 
 def _without_pods(amounts: Resources) -> Resources:
@@ -216,7 +210,7 @@ _ADMITTING = {"resourcequota"}
 _ADMITS_DIRECTLY = _ORDERING | _SPARING | _PLACING | _LIMITING | _ADMITTING
 
 
-def direct_admission(
+def _direct_admission(
     session: View, verdicts: Mapping[GangKey, Verdict]
 ) -> dict[str, DirectAdmission]:
     """Return the queues that admit pods directly, with what each may still start.
@@ -225,8 +219,8 @@ def direct_admission(
     has used up one resource still admits pods that request none of it. No queue admits pods
     directly while a plugin is enabled that must be called for every gang.
     """
-    plugins = {option.name for tier in session.policy.tiers for option in tier}
-    if "allocate" not in session.policy.actions or not plugins <= _ADMITS_DIRECTLY:
+    policy = session.policy
+    if "allocate" not in policy.actions or not policy.plugins <= _ADMITS_DIRECTLY:
         return {}
     waiting = {
         verdict.queue for verdict in verdicts.values() if verdict.reason in _WAITS_FOR_CAPACITY
@@ -252,14 +246,6 @@ def _rest_of_weighted_part(session: View, state: QueueUsage, weights: int) -> Re
             for name, amount in session.total.items()
         }
     )
-
-
-def _remarked(verdicts: dict[GangKey, Verdict], gangs: Iterable[Gang]) -> dict[GangKey, Verdict]:
-    """Add the remark of each gang to its verdict."""
-    for gang in gangs:
-        verdict = verdicts[gang.key]
-        verdicts[gang.key] = replace(verdict, message=f"{verdict.message}; {gang.remark}")
-    return verdicts
 
 
 def _placements(session: Session) -> dict[GangKey, GangPlacement]:
@@ -289,12 +275,8 @@ def _held_on_nodes(session: Session) -> tuple[dict[str, Resources], dict[str, Re
         if releasing:
             missing[name] = missing.get(name, NOTHING) + releasing
 
-    for hold in chain.from_iterable(session.held.values()):
-        keep(
-            hold.row,
-            _amounts(session, hold.kept),
-            _amounts(session, hold.missing),
-        )
+    for hold in chain.from_iterable(session.holds.values()):
+        keep(hold.row, _amounts(session, hold.kept), _amounts(session, hold.missing))
     for row, amounts in _pipelined(session).items():
         releasing = amounts.beyond(_amounts(session, session.capacity.free[row])).positive()
         keep(row, (amounts - releasing).positive(), releasing)
@@ -311,8 +293,7 @@ def _pipelined(session: Session) -> dict[int, Resources]:
 
 
 def _amounts(session: Session, amounts: Amounts) -> Resources:
-    dimensions = session.snapshot.nodes.dimensions
-    return Resources(zip(dimensions, amounts.tolist(), strict=True)).positive()
+    return session.snapshot.nodes.resources(amounts).positive()
 
 
 def _evictions(session: Session) -> tuple[Eviction, ...]:
@@ -332,32 +313,32 @@ def _evictions(session: Session) -> tuple[Eviction, ...]:
 
 def _queue_figures(session: Session) -> dict[str, QueueFigures]:
     """Return the figures of all queues, with what may start in this cycle counted as used."""
-    started: dict[str, Resources] = {}
-    for gang in session.accounting.contenders.values():
-        if gang.committed:
-            name = gang.queue.name
-            started[name] = started.get(name, NOTHING) + gang.started
+    started = _started(session, lambda gang: gang.queue.name)
     own = {
         name: used + started.get(name, NOTHING) for name, used in session.accounting.used.items()
     }
     wanted = {name: queue.requested for name, queue in session.queues.items()}
-    with_children, wanted_with_children = (
-        _with_children(session, own),
-        _with_children(session, wanted),
-    )
+    with_children = _with_children(session, own)
+    wanted = _with_children(session, wanted)
     return {
-        name: _figures(session, queue, own[name], with_children[name], wanted_with_children[name])
+        name: _figures(session, queue, own[name], with_children[name], wanted[name])
         for name, queue in sorted(session.queues.items())
     }
 
 
-def _share_figures(session: Session) -> dict[str, ShareFigures]:
-    """Return the figures of all shares, with what may start in this cycle counted as used."""
+def _started(session: Session, name_of: Callable[[GangState], str]) -> dict[str, Resources]:
+    """Return the requests of all members that may start now, by a name of their gang."""
     started: dict[str, Resources] = {}
     for gang in session.accounting.contenders.values():
-        if gang.committed and gang.share is not None:
-            name = gang.share.name
+        if gang.committed:
+            name = name_of(gang)
             started[name] = started.get(name, NOTHING) + gang.started
+    return started
+
+
+def _share_figures(session: Session) -> dict[str, ShareFigures]:
+    """Return the figures of all shares, with what may start in this cycle counted as used."""
+    started = _started(session, lambda gang: gang.share.name if gang.share else "")
     return {
         name: ShareFigures(
             queue=use.share.queue,
@@ -395,7 +376,7 @@ def _figures(
         own=own,
         requested=wanted,
         borrowed=used.without(PODS).beyond(_whole(deserved)).positive(),
-        share=session.arithmetic.share(used, deserved),
+        share=session.arithmetic.dominant_share(used, deserved),
         overused=any(
             not session.arithmetic.within({name: used.amount(name)}, deserved) for name in deserved
         ),

@@ -6,11 +6,11 @@ never changes them.
 
     method                                   returns                      enabled by
     gang_order(gang)                         key, smaller goes first      enableJobOrder
-    gang_order_reason(ahead, behind)          why, for people              as the order
+    gang_order_reason(ahead, behind)          why, for explain             as the order
     queue_order(queue)                       key, smaller goes first      enableQueueOrder
-    queue_order_reason(ahead, behind)         why, for people              as the order
+    queue_order_reason(ahead, behind)         why, for explain             as the order
     namespace_order(name)                    key, smaller goes first      enableNamespaceOrder
-    namespace_order_reason(ahead, behind)     why, for people              as the order
+    namespace_order_reason(ahead, behind)     why, for explain             as the order
     task_order(pod)                          key, smaller goes first      enableTaskOrder
     gang_valid(gang)                         Problem or None              -
     gang_ready(gang)                         how many members it lacks    enableJobReady
@@ -107,13 +107,15 @@ class View(Protocol):
     capacity: FreeCapacity
     #: Which gangs capacity is handed out to now.
     round: Round
-    #: What the queues could hold at most, and what they use and could start.
+    #: Limits and guarantees of queues, and their usage when the snapshot was taken.
+    limits: tuple[QueueLimits, ...]
+    #: What the queues could hold at most.
     ceilings: Mapping[str, Vector]
+    #: What the queues use and could start. Computed from the answers of the plugins, so it does not
+    #: exist yet when they are opened.
     startable: Mapping[str, Resources]
     #: The part of `startable` of namespaces that have a share of their own.
     startable_by_share: Mapping[str, Resources]
-    #: Limits and guarantees of queues, and their usage when the snapshot was taken.
-    limits: tuple[QueueLimits, ...]
 
     def in_victim_order(
         self, preemptor: Preemptor, candidates: Iterable[VictimCandidate]

@@ -42,7 +42,7 @@ class Arithmetic:
         """Return whether *name* is a dimension of shares."""
         return not (self.skips_pods and name == PODS)
 
-    def share(self, allocated: Vector, whole: Vector) -> float:
+    def dominant_share(self, allocated: Vector, whole: Vector) -> float:
         """Return the dominant share: the largest part of any resource that *allocated* has."""
         largest = 0.0
         for name, amount in whole.items():

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from difflib import get_close_matches
 from typing import Any
 
-from extender import yaml_loader as documents
+from extender import yaml_loader
 from extender.errors import InvalidConfiguration, InvalidInput
 from extender.planner.plugins import registry
 from extender.planner.policy import (
@@ -171,7 +171,7 @@ def parse(text: str, source: str = "policy") -> Policy:
     if len(text) > _LONGEST:
         raise InvalidConfiguration(f"{source}: has {len(text)} characters; at most {_LONGEST}")
     try:
-        return _parse(documents.load(text), source)
+        return _parse(yaml_loader.load(text), source)
     except InvalidConfiguration:
         raise
     except InvalidInput as error:

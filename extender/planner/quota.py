@@ -1,9 +1,9 @@
 """The limits of queues, each and all together: ceilings, those of ancestors, and guarantees.
 
-Every queue *holds* what its own gangs use and what the families below it need. A family needs what
-it holds, or its guarantee where that is more. So a guarantee that is not used yet is held by all
-queues above it, and one rule is enough for ceilings, ancestors and guarantees: what a queue holds
-never exceeds its ceiling, and at the top no queue takes what is guaranteed to another one.
+Every queue has *taken* what its own gangs use and what the families below it need. A family needs
+what it has taken, or its guarantee where that is more. So a guarantee that is not used yet is taken
+in all queues above it, and one rule is enough for ceilings, ancestors and guarantees: what a queue
+has taken never exceeds its ceiling, and at the top no queue takes what is guaranteed to another.
 
 The share of a namespace in a queue, where administrators limit or guarantee it (`Share`), is below
 that queue like a family of its own. Its gangs count there, and so in all queues above.
@@ -14,13 +14,13 @@ checked by the same tree.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from math import inf
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 from extender.model.queue import NamespaceShare, Queue, share_text
 from extender.model.reason import Problem, Reason
-from extender.model.resources import CPU, MEMORY, NOTHING, Resources, write_amount
+from extender.model.resources import NOTHING, Resources, write_amount
 from extender.planner.policy import Vector, excess
 
 #: More members than any gang has.
@@ -39,23 +39,6 @@ def upwards(queue: Q | None) -> Iterator[Q]:
     while queue is not None:
         yield queue
         queue = queue.parent
-
-
-def reserved(queues: Iterable[Queue]) -> Resources:
-    """Return the sum of what all *queues* reserve."""
-    return sum((queue.reserved for queue in queues), NOTHING)
-
-
-def real_capability(queue: Queue, total: Resources, kept: Resources) -> Resources:
-    """Return what *queue* may use: all that is not *kept* for others, up to its capability."""
-    return (total.beyond(kept) + queue.reserved).at_most(stated(queue.capability))
-
-
-def stated(capability: Resources) -> Resources:
-    """Drop cpu and memory of zero, which mean that they are not limited."""
-    return Resources(
-        {name: a for name, a in capability.items() if a > 0 or name not in (CPU, MEMORY)}
-    )
 
 
 def at_capability(
@@ -111,8 +94,8 @@ def too_much(
     if not short:
         return None
     name = short[0]
-    held = reserved.amount(name)
-    also = f" and has reserved {_write(name, held)} for admitted gangs" if held else ""
+    kept = reserved.amount(name)
+    also = f" and has reserved {_write(name, kept)} for admitted gangs" if kept else ""
     return at_capability(queue, name, used.amount(name), requested[name], limit.get(name, 0), also)
 
 
@@ -120,7 +103,7 @@ def _write(name: str, amount: float) -> str:
     return write_amount(name, int(amount))
 
 
-#: The node above all queues; it may hold what the cluster has.
+#: The node above all queues; it may take what the cluster has.
 TOP = ""
 
 
@@ -147,7 +130,7 @@ def queue_limits(queue: Queue, parent: str, used: Resources) -> QueueLimits:
 
     A guarantee that others may borrow is not part of it: no other queue must leave it free.
     """
-    most = stated(queue.capability)
+    most = queue.ceiling
     return QueueLimits(queue.name, parent, most, queue.reserved.positive().at_most(most), used)
 
 
@@ -178,7 +161,14 @@ class QuotaNode:
     """One queue in the tree, or the share of a namespace; usage is counted in all nodes above."""
 
     __slots__ = (
-        "ceiling", "guarantee", "held", "name", "namespace", "parent", "shares", "terminating",
+        "ceiling",
+        "guarantee",
+        "name",
+        "namespace",
+        "parent",
+        "shares",
+        "taken",
+        "terminating",
         "terminating_above",
     )  # fmt: skip
 
@@ -194,7 +184,7 @@ class QuotaNode:
         self.ceiling = dict(ceiling)
         self.guarantee = dict(guarantee)
         self.parent: QuotaNode | None = None
-        self.held: dict[str, int] = {}
+        self.taken: dict[str, int] = {}
         #: Used by terminating pods, also below, as far as it needs capacity for them; and what of
         #: that is counted above.
         self.terminating: dict[str, int] = {}
@@ -207,9 +197,9 @@ class QuotaNode:
             if quota.guarantee:
                 amounts = _count(quota, amounts)
             else:  # almost always, and for every pod that is tried
-                held = quota.held
+                taken = quota.taken
                 for name, amount in amounts.items():
-                    held[name] = held.get(name, 0) + amount
+                    taken[name] = taken.get(name, 0) + amount
             quota = quota.parent
 
     def how_many(self, requested: Resources) -> tuple[int, Problem | None]:
@@ -242,12 +232,12 @@ class QuotaNode:
         for quota in upwards(self):
             if name in quota.ceiling:
                 # A free guarantee further down costs this queue nothing.
-                left = max(quota.ceiling[name] - quota.held.get(name, 0), 0) + free
+                left = max(quota.ceiling[name] - quota.taken.get(name, 0), 0) + free
                 if left < least:
                     least, scarcest = left, quota
                 if left < wanted:
                     break
-            free += max(0, quota.guarantee.get(name, 0) - quota.held.get(name, 0))
+            free += max(0, quota.guarantee.get(name, 0) - quota.taken.get(name, 0))
         return least, scarcest
 
     def blocker(self, requested: Resources) -> QuotaNode | None:
@@ -270,7 +260,7 @@ class QuotaNode:
         """Return the ceiling that *requested* would exceed until terminating pods are gone.
 
         Terminating pods count against pods that start, not against pods that wait for their
-        capacity. *is_taken* states that *requested* is held already.
+        capacity. *is_taken* states that *requested* is taken already.
         """
         above: Mapping[str, int] = {}
         more = {} if is_taken else dict(requested)
@@ -278,10 +268,10 @@ class QuotaNode:
             terminating = dict(quota.terminating)
             _add(terminating, above)
             for name, gone in terminating.items():
-                held, wanted = quota.held.get(name, 0) + more.get(name, 0), requested.get(name, 0)
+                taken, wanted = quota.taken.get(name, 0) + more.get(name, 0), requested.get(name, 0)
                 most = quota.ceiling.get(name, inf)
-                if gone > 0 < wanted and held + gone > most >= held:
-                    return _blocked(quota, name, held - wanted, gone, wanted)
+                if gone > 0 < wanted and taken + gone > most >= taken:
+                    return _blocked(quota, name, taken - wanted, gone, wanted)
             # Pods that started since may have used up the guarantee which covered the terminating
             # ones.
             counted = quota.terminating_above
@@ -293,26 +283,26 @@ class QuotaNode:
 
     def lacks(self, requested: Mapping[str, int]) -> str:
         """Return a resource of *requested* that this node alone has too little of; else empty."""
-        most, held = self.ceiling, self.held
+        most, taken = self.ceiling, self.taken
         over = (
-            n for n, a in requested.items() if a > 0 and n in most and held.get(n, 0) + a > most[n]
+            n for n, a in requested.items() if a > 0 and n in most and taken.get(n, 0) + a > most[n]
         )
         return next(over, "")
 
     def is_exceeded(self, names: Iterable[str]) -> bool:
-        """Return whether it holds more of any of *names* than its ceiling, which was lowered."""
-        most, held = self.ceiling, self.held
-        return any(held.get(name, 0) > most[name] for name in names if name in most)
+        """Return whether it took more of any of *names* than its ceiling, which was lowered."""
+        most, taken = self.ceiling, self.taken
+        return any(taken.get(name, 0) > most[name] for name in names if name in most)
 
     def covers(self, requested: Mapping[str, int]) -> int:
-        """Count how often *requested* fits into the part of the guarantee that is not held yet.
+        """Count how often *requested* fits into the part of the guarantee that is not taken yet.
 
         Resources that the guarantee does not name are ignored; a guarantee that names none of them
         covers nothing.
         """
-        held, least = self.held, self.guarantee
+        taken, least = self.taken, self.guarantee
         named = [
-            max(0, least[n] - held.get(n, 0)) // a
+            max(0, least[n] - taken.get(n, 0)) // a
             for n, a in requested.items()
             if a > 0 and n in least
         ]
@@ -320,8 +310,8 @@ class QuotaNode:
 
     def reserves(self, gone: Mapping[str, int]) -> bool:
         """Return whether it still holds its guarantee once *gone* is released."""
-        held, least = self.held, self.guarantee
-        return all(held.get(n, 0) - a >= least[n] for n, a in gone.items() if a > 0 and n in least)
+        taken, least = self.taken, self.guarantee
+        return all(taken.get(n, 0) - a >= least[n] for n, a in gone.items() if a > 0 and n in least)
 
     def left(self, name: str) -> float:
         """Return how much more of *name* may be taken; infinite without a limit."""
@@ -329,10 +319,10 @@ class QuotaNode:
 
     @property
     def unused_guarantee(self) -> Resources:
-        """Return the part of its guarantee that is not held: kept free for its family."""
-        held = self.held
+        """Return the part of its guarantee that is not taken: kept free for its family."""
+        taken = self.taken
         return Resources(
-            {n: a - max(held.get(n, 0), 0) for n, a in self.guarantee.items()}
+            {n: a - max(taken.get(n, 0), 0) for n, a in self.guarantee.items()}
         ).positive()
 
     @property
@@ -345,7 +335,7 @@ class QuotaNode:
     def at_most(self, name: str, requested: int) -> Problem:
         """Return the problem that one more pod or gang would exceed the limit of a namespace."""
         queue = self.name.partition("/")[0]
-        used, limit = self.held.get(name, 0), self.ceiling.get(name, 0)
+        used, limit = self.taken.get(name, 0), self.ceiling.get(name, 0)
         message = (
             f"namespace {self.namespace} uses {write_amount(name, used)} of at most"
             f" {write_amount(name, limit)} {name} in queue {queue}; {write_amount(name, requested)}"
@@ -358,8 +348,8 @@ def _count(quota: QuotaNode, amounts: Mapping[str, int]) -> dict[str, int]:
     """Count *amounts* in *quota*; return by how much its family needs more, or less."""
     moved: dict[str, int] = {}
     for name, amount in amounts.items():
-        before = quota.held.get(name, 0)
-        after = quota.held[name] = before + amount
+        before = quota.taken.get(name, 0)
+        after = quota.taken[name] = before + amount
         least = quota.guarantee.get(name, 0)
         change = max(after, least) - max(before, least) if least else amount
         if change:
@@ -368,11 +358,11 @@ def _count(quota: QuotaNode, amounts: Mapping[str, int]) -> dict[str, int]:
 
 
 def _beyond_guarantee(quota: QuotaNode, terminating: Mapping[str, int]) -> dict[str, int]:
-    """Return what the family needs for *terminating* beyond its guarantee and what it holds."""
+    """Return what the family needs for *terminating* beyond its guarantee and what it took."""
     beyond = {}
     for name, amount in terminating.items():
-        held, least = quota.held.get(name, 0), quota.guarantee.get(name, 0)
-        beyond[name] = max(held + amount, least) - max(held, least)
+        taken, least = quota.taken.get(name, 0), quota.guarantee.get(name, 0)
+        beyond[name] = max(taken + amount, least) - max(taken, least)
     return beyond
 
 
@@ -392,7 +382,7 @@ def _blocked(quota: QuotaNode, name: str, used: int, terminating: int, requested
 
 
 def _reached(quota: QuotaNode, claimant: QuotaNode, name: str, requested: int) -> Problem:
-    held, most = quota.held.get(name, 0), quota.ceiling.get(name, 0)
+    taken, most = quota.taken.get(name, 0), quota.ceiling.get(name, 0)
     if quota.namespace:
         return quota.at_most(name, requested)
     kept = sum(
@@ -400,15 +390,15 @@ def _reached(quota: QuotaNode, claimant: QuotaNode, name: str, requested: int) -
     )
     if quota.name != TOP and kept:
         message = (
-            f"queue {quota.name} uses {write_amount(name, held - kept)} {name}, reserves"
+            f"queue {quota.name} uses {write_amount(name, taken - kept)} {name}, reserves"
             f" {write_amount(name, kept)} for its namespaces and may have at most"
             f" {write_amount(name, most)}; {write_amount(name, requested)} more would exceed it"
         )
         return Problem(Reason.QUEUE_AT_CAPABILITY, message)
     if quota.name != TOP:
-        return at_capability(quota.name, name, held, requested, most)
+        return at_capability(quota.name, name, taken, requested, most)
     message = (
-        f"{write_amount(name, held)} of {write_amount(name, most)} {name} is in use or"
+        f"{write_amount(name, taken)} of {write_amount(name, most)} {name} is in use or"
         f" guaranteed to others; {write_amount(name, requested)} more for {claimant.text}"
         " would use capacity guaranteed to others"
     )
@@ -425,11 +415,11 @@ def left_of_all(quotas: Iterable[QuotaNode], name: str) -> dict[QuotaNode, float
                 break
             new.append(each)
         for each in reversed(new):
-            held = each.held.get(name, 0)
+            taken = each.taken.get(name, 0)
             above = inf if each.parent is None else known[each.parent]
             # A free guarantee costs the nodes above nothing.
-            above += max(0, each.guarantee.get(name, 0) - held)
-            own = max(each.ceiling[name] - held, 0) if name in each.ceiling else inf
+            above += max(0, each.guarantee.get(name, 0) - taken)
+            own = max(each.ceiling[name] - taken, 0) if name in each.ceiling else inf
             known[each] = min(own, above)
     return known
 
@@ -460,6 +450,28 @@ def tree(limits: Iterable[QueueLimits], total: Resources) -> dict[str, QuotaNode
         if each.leaving:
             quotas[each.name].count_terminating(each.leaving)
     return quotas
+
+
+def ceilings(limits: Sequence[QueueLimits], total: Resources) -> dict[str, Vector]:
+    """Return what every queue could hold if all others were empty.
+
+    Its own ceiling, those above it, and what is guaranteed to others limit that. Guarantees of its
+    own namespaces do not.
+    """
+    empty = tree((each._replace(used=NOTHING) for each in limits), total)
+    kept: dict[str, Resources] = {}
+    for each in limits:
+        if each.namespace and each.guarantee:
+            least = Resources(empty[each.name].guarantee)
+            kept[each.parent] = kept.get(each.parent, NOTHING) + least
+    left = {name: left_of_all(empty.values(), name) for name in total}
+    return {
+        each.name: {
+            name: left[name][empty[each.name]] + kept.get(each.name, NOTHING).amount(name)
+            for name in total
+        }
+        for each in limits
+    }
 
 
 def _reserve(guaranteed: list[QuotaNode], top: QuotaNode) -> None:

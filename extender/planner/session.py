@@ -2,59 +2,58 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache, cached_property
 from itertools import groupby
+from typing import Any, TypeVar
 
 import numpy as np
 
 from extender.model.gang import GangKey
 from extender.model.pod import Pod, Shape, Status
 from extender.model.reason import Problem
-from extender.model.resources import NOTHING, PODS, Resources
+from extender.model.resources import PODS, Resources, total
+from extender.model.snapshot import Snapshot
 from extender.planner import startable
 from extender.planner.accounting import Accounting
-from extender.planner.extension_points import ExtensionPoints, Key
+from extender.planner.extension_points import Key, open_plugins
 from extender.planner.free_capacity import FreeCapacity, NodeHold
 from extender.planner.nodes import Nodes
 from extender.planner.plugin import Preemptor, Round, VictimCandidate
-from extender.planner.plugins import registry
 from extender.planner.plugins.nodes import Predicates
 from extender.planner.policy import Policy, Vector
-from extender.planner.quota import TOP, QueueLimits, queue_limits, share_limits, tree, using
+from extender.planner.quota import ceilings
 from extender.planner.state import GangState, QueueUsage
 
 #: After every number: names without one keep their order of creation.
 _NO_INDEX = (1, 0)
-#: Plugins that limit what queues use.
-_LIMITING = {"proportion", "capacity"}
+T = TypeVar("T")
 
 
 class Session:
     """The plugins and actions of a policy on one snapshot; plugins see it as a `View`."""
 
-    def __init__(self, accounting: Accounting, policy: Policy) -> None:
-        self.accounting = accounting
-        self.snapshot = accounting.snapshot
+    def __init__(self, snapshot: Snapshot, policy: Policy) -> None:
+        self.snapshot = snapshot
         self.policy = policy
         self.rules = policy.rules
         self.arithmetic = policy.rules.arithmetic
-        self.capacity = FreeCapacity(accounting.snapshot.nodes)
-        self.total = accounting.total
-        self.queues = accounting.queues
+        self.accounting = Accounting(snapshot)
+        self.total = self.accounting.total
+        self.queues = self.accounting.queues
+        self.capacity = FreeCapacity(snapshot.nodes)
         self.round = Round.DEFAULT
         #: Whether what one queue is given may change the order of other queues.
         self.queues_interact = policy.divides_a_tree
-        #: Values that actions compute once and share.
-        self.shared: dict[str, object] = {}
-        #: Reservations of gangs that wait too long.
-        self.held: dict[GangKey, list[NodeHold]] = {}
+        #: Capacity held for gangs that wait too long.
+        self.holds: dict[GangKey, list[NodeHold]] = {}
         #: Which of those could start first, and the earliest moment; None if not computed.
         self.first_start: tuple[GangKey, float] | None = None
-        #: Gangs placed in reserved capacity because they end before it is needed, and those that do
-        #: not.
-        self.backfilled: set[GangKey] = set()
+        #: Short gangs placed in held capacity because they end before it is needed, and those that
+        #: do not.
+        self.in_held_capacity: set[GangKey] = set()
         self.too_long: set[GangKey] = set()
         #: Gangs whose search for victims was cut short by the work limit.
         self.search_cut_short: set[GangKey] = set()
@@ -62,62 +61,56 @@ class Session:
         self.is_best_effort: Callable[[Shape], bool] = cache(
             lambda shape: policy.rules.arithmetic.is_empty(shape.requests)
         )
-        if policy.rules.reservations_fade:
-            accounting.recheck_reservations()
-        #: Limits and guarantees of queues, and their usage when the snapshot was taken.
-        self.limits = _limits(accounting, policy)
-        self._build_tree()
-        self.plugins = self._open_plugins()
-        self.nodes = Nodes(
-            accounting.snapshot, accounting.ready_nodes, self.capacity, self.plugins, policy
+        self._results: dict[object, Any] = {}
+
+        # From the snapshot alone: plugins read these when they are opened.
+        if self.rules.reservations_fade:
+            self.accounting.recheck_reservations()
+        self.limits = self.accounting.limit_queues(policy)
+        hold_together = self.rules.reservations_hold_together
+        self.ceilings: Mapping[str, Vector] = (
+            ceilings(self.limits, self.total) if hold_together else {}
         )
-        self.ceilings = self._ceilings()
+        self.plugins = open_plugins(self)
+
+        # From the answers of the plugins.
+        self.nodes = Nodes(snapshot, self.capacity, self.plugins, policy)
         self.startable, self.startable_by_share = self._startable()
-        if not policy.rules.members_need_nodes:
+        if not self.rules.members_need_nodes:
             self._count_best_effort()
-        if not policy.rules.terminating_pods_free_capacity and any(
+        if not self.rules.terminating_pods_free_capacity and any(
             isinstance(plugin, Predicates) for plugin in self.plugins.node_filters
         ):
             self.capacity.exclude_releasing(PODS)
         if "enqueue" not in policy.actions:
-            for gang in accounting.contenders.values():
-                if policy.rules.only_enqueue_keeps_out or gang.gang.group.is_phaseless:
+            for gang in self.accounting.contenders.values():
+                if self.rules.only_enqueue_keeps_out or gang.gang.group.is_phaseless:
                     gang.enqueue()
 
-    def _open_plugins(self) -> ExtensionPoints:
-        tiers = [
-            [(registry.make(option, option.name, self.rules), option.silenced) for option in tier]
-            for tier in self.policy.tiers
-        ]
-        for tier in tiers:
-            for plugin, _ in tier:
-                plugin.open(self)
-        final = self.rules.vetoes_are_final
-        return ExtensionPoints(
-            tiers, vetoes_are_final=final, has_shares=bool(self.accounting.shares)
-        )
+    def __enter__(self) -> Session:
+        return self
 
-    def _build_tree(self) -> None:
-        """Give every queue, and every share of a namespace, its node in the tree.
+    def __exit__(self, *_: object) -> None:
+        """Drop all references, so that nothing is left for the garbage collector.
 
-        Under Volcano's rules the tree only limits namespaces, and queues are not limited by it.
+        Plugins, rankings and indexes refer back to the session. In a large cluster such a cycle of
+        references holds tens of thousands of objects, once per planning cycle.
         """
-        limits = self.limits
-        if not self.rules.reservations_hold_together:
-            limits = tuple(s if s.namespace else s._replace(ceiling=NOTHING) for s in limits)
-            if not self.accounting.shares:
-                return
-        quotas = tree(limits, self.total)
-        for state in self.queues.values():
-            state.quota = quotas.get(state.name)
-        for name, use in self.accounting.shares.items():
-            self.queues[use.share.queue].shares[use.share.namespace] = quotas[name]
+        self.__dict__.clear()
 
-    def _ceilings(self) -> Mapping[str, Vector]:
-        """Return what queues could hold, where that is divided by our rules."""
-        if not self.rules.reservations_hold_together or not self.limits:
-            return {}
-        return startable.ceilings(self.limits, self.total)
+    @contextmanager
+    def in_round(self, current: Round) -> Iterator[None]:
+        """Run the block in another round."""
+        before, self.round = self.round, current
+        yield
+        self.round = before
+
+    def once(self, compute: Callable[[Session], T]) -> T:
+        """Return the result of *compute*, which is called only the first time."""
+        if compute not in self._results:
+            self._results[compute] = compute(self)
+        result: T = self._results[compute]
+        return result
 
     def _startable(self) -> tuple[Mapping[str, Resources], Mapping[str, Resources]]:
         """Return the startable requests of queues, and of namespace shares, under our rules."""
@@ -131,10 +124,7 @@ class Session:
             return None
 
         def count() -> startable.StartableRequest:
-            tasks = self.waiting_tasks(gang)
-            return startable.startable_request(
-                gang.needed(tasks, self.plugins.missing_members(gang)), tasks
-            )
+            return startable.startable_request(self.needed_pods(gang), self.waiting_tasks(gang))
 
         return gang.gang.memo.recall(("startable", self.policy), count)
 
@@ -199,6 +189,18 @@ class Session:
         placed_uids = {pod.uid for pod, _ in (*gang.placed, *gang.pipelined)}
         return [pod for pod in known if pod.uid not in placed_uids]
 
+    def needed_pods(self, gang: GangState, tasks: Sequence[Pod] | None = None) -> list[Pod]:
+        """Return the *tasks* that bring *gang* to its minimum, roles that lack some first.
+
+        Without *tasks* they are chosen from all waiting members.
+        """
+        tasks = self.waiting_tasks(gang) if tasks is None else tasks
+        return gang.needed(tasks, self.plugins.missing_members(gang) - len(gang.pipelined))
+
+    def demand(self, gang: GangState) -> Demand:
+        """Return the members that bring *gang* to its minimum, as a demand."""
+        return Demand(gang, self.needed_pods(gang))
+
     def _in_task_order(self, gang: GangState) -> list[Pod]:
         tasks = sorted(gang.gang.waiting, key=self.task_key)
         if self.rules.members_need_nodes:
@@ -230,9 +232,8 @@ class Session:
         if not self.plugins.limit_queues or gang.gang.problem is not None:
             return False  # an invalid gang does not start again
         lost = [pod for pod in gang.gang.pods if pod.uid in gang.evicted]
-        now, self.round = self.round, Round.BORROW if only_limits else Round.DESERVED
-        allowed = self.plugins.allowed_pods(gang, lost[0].shape)
-        self.round = now
+        with self.in_round(Round.BORROW if only_limits else Round.DESERVED):
+            allowed = self.plugins.allowed_pods(gang, lost[0].shape)
         least = 1 if gang.bound_or_done else min(len(lost), gang.min_member)
         return not isinstance(allowed, Problem) and allowed >= least
 
@@ -248,41 +249,6 @@ class Session:
         if needs is None:
             return gang.quota.blocked_by_terminating(gang.in_trial, is_taken=True)
         return gang.quota.blocked_by_terminating(needs, is_taken=False)
-
-    def close(self) -> None:
-        """Drop all references, so that nothing is left for the garbage collector.
-
-        Plugins, rankings and indexes refer back to the session. In a large cluster such a cycle of
-        references holds tens of thousands of objects, once per planning cycle.
-        """
-        self.__dict__.clear()
-
-
-def _limits(accounting: Accounting, policy: Policy) -> tuple[QueueLimits, ...]:
-    """Return the limits of all queues and shares; of no queue where the policy limits none.
-
-    Volcano knows neither ceilings of ancestors nor guarantees beyond single queues. The share of a
-    namespace in a queue holds with every policy.
-    """
-    is_limiting = any(option.name in _LIMITING for tier in policy.tiers for option in tier)
-    if not is_limiting and not accounting.shares:
-        return ()
-    limits = [
-        queue_limits(state.queue, state.parent.name if state.parent else TOP, state.allocated)
-        for state in accounting.queues.values()
-    ]
-    if not policy.rules.reservations_hold_together:
-        limits = [each._replace(parent=TOP, guarantee=NOTHING) for each in limits]
-    if not is_limiting:
-        limits = [each._replace(ceiling=NOTHING, guarantee=NOTHING) for each in limits]
-    if accounting.shares:
-        limits += [share_limits(use.share, use.used) for use in accounting.shares.values()]
-        used = {name: state.allocated for name, state in accounting.queues.items()}
-        of_shares = {name: use.used for name, use in accounting.shares.items()}
-        limits = using(limits, used, of_shares)
-    if accounting.terminating and policy.rules.reservations_hold_together:
-        limits = [s._replace(leaving=accounting.terminating.get(s.name, NOTHING)) for s in limits]
-    return tuple(limits)
 
 
 def _index_of(name: str) -> tuple[int, int]:
@@ -325,7 +291,7 @@ class Demand:
     @cached_property
     def total(self) -> Resources:
         """Return the sum of the requests of the pods."""
-        return sum((shape.requests * len(pods) for shape, pods in self.by_shape.items()), NOTHING)
+        return total(shape.requests * len(pods) for shape, pods in self.by_shape.items())
 
     def is_allowed(self, session: Session) -> bool:
         """Return whether the gang's queue may start all pods now."""
@@ -356,10 +322,3 @@ class Demand:
             np.subtract.at(capacity, spread, session.capacity.row(shape))
             found.extend(zip(pods, spread.tolist(), strict=True))
         return found
-
-
-def needed_pods(session: Session, gang: GangState, tasks: Sequence[Pod] | None = None) -> list[Pod]:
-    """Return the waiting members that bring *gang* to its minimum, roles that lack some first."""
-    tasks = session.waiting_tasks(gang) if tasks is None else tasks
-    missing = session.plugins.missing_members(gang) - len(gang.pipelined)
-    return gang.needed(tasks, missing)

@@ -13,8 +13,7 @@ from typing import NamedTuple
 
 from extender.model.pod import Pod, Shape
 from extender.model.queue import share_name
-from extender.model.resources import NOTHING, Resources
-from extender.planner import quota
+from extender.model.resources import Resources, total
 from extender.planner.accounting import Accounting, is_short
 from extender.planner.policy import Vector, excess
 from extender.planner.state import GangState
@@ -46,28 +45,6 @@ def startable_request(needed: Sequence[Pod], waiting: Sequence[Pod]) -> Startabl
     return StartableRequest(least, _total(least), rest, _total(rest))
 
 
-def ceilings(limits: Sequence[quota.QueueLimits], total: Resources) -> dict[str, Vector]:
-    """Return what every queue could hold if all others were empty.
-
-    Its own ceiling, those above it, and what is guaranteed to others limit that. Guarantees of its
-    own namespaces do not.
-    """
-    empty = quota.tree((each._replace(used=NOTHING) for each in limits), total)
-    kept: dict[str, Resources] = {}
-    for each in limits:
-        if each.namespace and each.guarantee:
-            least = Resources(empty[each.name].guarantee)
-            kept[each.parent] = kept.get(each.parent, NOTHING) + least
-    left = {name: quota.left_of_all(empty.values(), name) for name in total}
-    return {
-        each.name: {
-            name: left[name][empty[each.name]] + kept.get(each.name, NOTHING).amount(name)
-            for name in total
-        }
-        for each in limits
-    }
-
-
 def startable(
     accounting: Accounting,
     ceilings: Mapping[str, Vector],
@@ -97,16 +74,16 @@ def startable(
             request.limited_by(most, slots).add_to(counted)
     for name, wanted in _of_unconsidered(accounting, ceilings, shares).items():
         wanted.add_to(shares[name] if name in shares else requests[name])
-    held = {}
+    limited = {}
     for name, amounts in shares.items():
         use = accounting.shares[name]
         most, used = ceilings[name], use.used
-        held[name] = Resources(
+        limited[name] = Resources(
             {n: int(min(a, max(most.get(n, a), used.amount(n)))) for n, a in amounts.items()}
         )
         if use.share.queue in requests:
-            (held[name] - used).add_to(requests[use.share.queue])
-    return {name: Resources(amounts) for name, amounts in requests.items()}, held
+            (limited[name] - used).add_to(requests[use.share.queue])
+    return {name: Resources(amounts) for name, amounts in requests.items()}, limited
 
 
 def _of_unconsidered(
@@ -142,4 +119,4 @@ def _fits(
 
 
 def _total(counts: Mapping[Shape, int]) -> Resources:
-    return sum((shape.requests * count for shape, count in counts.items()), NOTHING)
+    return total(shape.requests * count for shape, count in counts.items())

@@ -22,13 +22,11 @@ import numpy as np
 
 from extender.model.node import Amounts
 from extender.model.pod import Shape
-from extender.model.resources import total
 from extender.planner.capacity_forecast import occupied_until
 from extender.planner.free_capacity import PortUsage
-from extender.planner.node_ranking import pods_that_fit
 from extender.planner.plugin import Round
 from extender.planner.policy import Starvation
-from extender.planner.session import Demand, Session, needed_pods
+from extender.planner.session import Demand, Session
 from extender.planner.state import GangState
 
 #: Shapes in the order in which they are placed, each with its number of pods.
@@ -99,8 +97,7 @@ def _exceeds_share(session: Session, gang: GangState) -> bool:
     """Return whether its namespace has too little left of the queue: capacity would not help it."""
     if gang.share is None:
         return False
-    needs = total(pod.requests for pod in needed_pods(session, gang))
-    return session.plugins.exceeds_share(gang, needs)
+    return session.plugins.exceeds_share(gang, session.demand(gang).total)
 
 
 def _can_never_fit(session: Session, gang: GangState) -> bool:
@@ -110,10 +107,7 @@ def _can_never_fit(session: Session, gang: GangState) -> bool:
 
 def _fits_in_the_end(session: Session, gang: GangState) -> bool:
     """Return whether nodes could hold all that *gang* lacks if all gangs left them."""
-    known = session.shared.get("in the end")
-    if not isinstance(known, _InTheEnd):
-        known = session.shared["in the end"] = _InTheEnd(session)
-    return known.holds(Demand(gang, needed_pods(session, gang)))
+    return session.once(_InTheEnd).holds(session.demand(gang))
 
 
 class _InTheEnd:
@@ -126,7 +120,7 @@ class _InTheEnd:
         self._session = session
         table = session.snapshot.nodes
         self._capacity: Amounts = table.allocatable - np.maximum(
-            occupied_until(session).stays - table.releasing, 0
+            session.once(occupied_until).stays - table.releasing, 0
         )
         self._portless = replace(table, ports={})
         self._slots = cache(lambda shape: int(self._count(self._capacity, shape).sum()))
@@ -176,21 +170,14 @@ class _InTheEnd:
 
     def _count(self, capacity: Amounts, shape: Shape) -> Amounts:
         """Count the pods of *shape* on every node; each host port is free once there."""
-        need = self._session.capacity.need(shape)
-        if need is None:
-            return np.zeros(len(capacity), dtype=np.int64)
-        counts = pods_that_fit(capacity, need)
-        masked: Amounts = np.where(
-            self._session.nodes.usable(shape),
-            np.minimum(counts, 1) if shape.host_ports else counts,
-            0,
-        )
-        return masked
+        nodes = self._session.nodes
+        counts: Amounts = np.where(nodes.usable(shape), nodes.fitting(capacity, shape), 0)
+        return counts
 
 
 def _is_open_for(session: Session, gang: GangState) -> bool:
     """Return whether its queue admits *gang* now, or would if others had not taken the capacity."""
-    demand = Demand(gang, needed_pods(session, gang))
+    demand = session.demand(gang)
     if not demand.pods:
         return True  # all it needs is being released
     is_entitled = session.plugins.is_entitled(gang, demand.total)
@@ -240,7 +227,7 @@ def hold_for_starving(session: Session, demand: Demand) -> bool:
     amounts_by_row = _amounts_by_row(session, demand)
     if amounts_by_row is None:
         return False
-    session.held[demand.gang.key] = [
+    session.holds[demand.gang.key] = [
         session.capacity.hold(row, amounts) for row, amounts in sorted(amounts_by_row.items())
     ]
     return True
@@ -249,12 +236,12 @@ def hold_for_starving(session: Session, demand: Demand) -> bool:
 @contextmanager
 def without_its_hold(session: Session, gang: GangState) -> Iterator[None]:
     """Let *gang* use its own reservation; what it does not take is reserved again."""
-    holds = session.held.pop(gang.key, [])
+    holds = session.holds.pop(gang.key, [])
     for each in holds:
         session.capacity.release(each)
     yield
     if holds and session.plugins.missing_members(gang) > len(gang.pipelined):
-        session.held[gang.key] = holds
+        session.holds[gang.key] = holds
         for each in holds:
             session.capacity.hold_again(each)
 
@@ -265,7 +252,7 @@ def _amounts_by_row(session: Session, demand: Demand) -> dict[int, Amounts] | No
     Capacity used by gangs that end soon counts as free. Otherwise backfilled gangs would move the
     reservation to other nodes.
     """
-    stays, brief = occupied_until(session)
+    stays, brief = session.once(occupied_until)
     capacity = session.snapshot.nodes.allocatable - stays
     soon = session.capacity.free + brief
     amounts_by_row: dict[int, Amounts] = {}

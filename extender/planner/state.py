@@ -198,7 +198,12 @@ class GangState:
         if self.committed == len(self.placed) and not self.pipelined and not self.evicted:
             return self.allocated - self.gang.allocated
         counts = Counter(pod.shape for pod, _ in self.placed[: self.committed])
-        return sum((shape.requests * number for shape, number in counts.items()), NOTHING)
+        return total(shape.requests * number for shape, number in counts.items())
+
+    @property
+    def placed_requests(self) -> Resources:
+        """Return the requests of all members that this cycle placed."""
+        return total(pod.requests for pod, _ in (*self.placed, *self.pipelined))
 
     def needed(self, tasks: Sequence[Pod], missing: int) -> list[Pod]:
         """Return the *tasks* that bring it to its minimum, roles that lack some first."""

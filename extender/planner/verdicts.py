@@ -19,18 +19,25 @@ from extender.model.reason import Problem, Reason
 from extender.model.resources import Resources, total, write_amount
 from extender.planner import accounting
 from extender.planner.capacity_forecast import most_s
-from extender.planner.obstacles import ProtectedPods, amounts, in_words, obstacles, rejected_nodes
+from extender.planner.obstacles import (
+    ProtectedPods,
+    amounts,
+    counted,
+    in_words,
+    obstacles,
+    rejected_nodes,
+)
 from extender.planner.plan import GangStatus, Verdict
 from extender.planner.plugins.gangs import missing_members
 from extender.planner.policy import Rules
-from extender.planner.quota import TOP, stated, too_much
-from extender.planner.session import Session, needed_pods
+from extender.planner.quota import TOP, too_much
+from extender.planner.session import Session
 from extender.planner.state import GangState
 
 
 def admitted_message(session: Session, gang: GangState) -> str:
     """Return why *gang* was placed in reserved capacity; empty when it was not."""
-    if session.first_start is None or gang.key not in session.backfilled:
+    if session.first_start is None or gang.key not in session.in_held_capacity:
         return ""
     key, at = session.first_start
     return f"; it ends before {key} can start, about {clock(at, session.snapshot.now)}"
@@ -88,7 +95,7 @@ class Verdicts:
         self._starts = dict.fromkeys(
             gang.key
             for gang in session.accounting.contenders.values()
-            if gang.committed and gang.key not in session.backfilled
+            if gang.committed and gang.key not in session.in_held_capacity
         )
 
     def all(self) -> dict[GangKey, Verdict]:
@@ -221,7 +228,7 @@ class Verdicts:
         for shape, wanted in self._wanted(gang).items():
             most = self._session.nodes.count_if_empty(shape)
             if most < wanted:
-                has = f"the empty cluster has {_count(most, 'such slot')}"
+                has = f"the empty cluster has {counted(most, 'such slot')}"
                 has += in_words(rejected_nodes(self._session, shape))
                 reason = self._why_never(shape, wanted - most)
                 return Problem(reason, f"{_needs({shape: wanted})}; {has}")
@@ -249,7 +256,7 @@ class Verdicts:
         # What was reported while members were being placed counted those as used.
         reached = gang.quota.how_many(needs)[1] if gang.quota is not None else None
         if reached is None and not self._session.rules.reservations_hold_together:
-            most = dict.fromkeys(needs, inf) | dict(stated(queue.queue.capability))
+            most = dict.fromkeys(needs, inf) | dict(queue.queue.ceiling)
             reached = too_much(queue.name, used_by_others, most, needs)
         is_full = reached is not None and self._is_full(gang, needs)
         if reached is not None and not is_full:
@@ -295,17 +302,17 @@ class Verdicts:
         needs = _needs({shape: wanted[shape]})
         free = self._free_now(shape)
         if all(self._free_before(each) >= n for each, n in wanted.items()):
-            were = _count(self._free_before(shape), "slot")
+            were = counted(self._free_before(shape), "slot")
             message = f"{needs}; {were} free before, {free} left"
             return Problem(Reason.BEHIND_IN_ORDER, f"{message}{self._blockers(gang)}")
-        message = f"{needs}; {_count(free, 'slot')} free{self._obstacles(shape)}"
+        message = f"{needs}; {counted(free, 'slot')} free{self._obstacles(shape)}"
         if gang.key in self._session.search_cut_short:
             message += "; the search for victims ended early: too many pods could be evicted"
         return Problem(Reason.INSUFFICIENT_CAPACITY, message + self._protected.note(gang))
 
     def _reserved(self, gang: GangState) -> Problem | None:
         """Return a problem if capacity is reserved for it, and where."""
-        holds = self._session.held.get(gang.key)
+        holds = self._session.holds.get(gang.key)
         if holds is None:
             return None
         nodes = [self._session.snapshot.nodes.nodes[each.row].name for each in holds]
@@ -318,17 +325,18 @@ class Verdicts:
         if number:
             names = [*islice((key for key in first if key != gang.key), 2)]
             return f": {_some(names, 'gangs', number)} went first"
-        reserved = sorted(self._session.held)
+        reserved = sorted(self._session.holds)
         if not reserved:
             return ""
         why = reserved_capacity_message(self._session, gang)
         return f": capacity is reserved for {_some(reserved, 'gangs')}{why}"
 
     def _wanted(self, gang: GangState) -> Counter[Shape]:
-        needed = needed_pods(self._session, gang) or gang.gang.waiting[:1]
+        needed = self._session.needed_pods(gang) or gang.gang.waiting[:1]
         return Counter(pod.shape for pod in needed)
 
     def _verdict(self, gang: Gang, state: GangState | None, problem: Problem) -> Verdict:
+        message = _cut(problem.message)
         allocated = state.allocated if state else gang.allocated
         phase = state.phase if state else gang.group.phase
         ready = state.ready if state else gang.ready
@@ -341,9 +349,9 @@ class Verdicts:
             queue=gang.queue,
             status=_status_of(gang, problem.reason),
             reason=problem.reason,
-            message=_cut(problem.message),
+            message=f"{message}; {gang.remark}" if gang.remark else message,
             phase=after,
-            share=self._session.arithmetic.share(allocated, self._session.total),
+            share=self._session.arithmetic.dominant_share(allocated, self._session.total),
             min_member=gang.group.min_member,
             members=len(gang.pods) - gang.placeholders,
         )
@@ -465,16 +473,12 @@ def _listed(wanted: Mapping[_Size, int], words: Callable[[_Size], str]) -> str:
     """List the number of members per shape; those beyond the first shapes as one number."""
     parts = [f"{number} x {words(each)}" for each, number in islice(wanted.items(), _SIZES)]
     if others := sum(islice(wanted.values(), _SIZES, None)):
-        parts.append(_count(others, "other member"))
+        parts.append(counted(others, "other member"))
     return " and ".join(parts)
 
 
 def _cut(sentence: str) -> str:
     return sentence if len(sentence) <= _MAX_LENGTH else f"{sentence[: _MAX_LENGTH - 2]} …"
-
-
-def _count(number: int, noun: str) -> str:
-    return f"1 {noun}" if number == 1 else f"{number} {noun}s"
 
 
 def _some(names: Sequence[str], noun: str, number: int | None = None) -> str:

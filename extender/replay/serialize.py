@@ -89,7 +89,7 @@ class _UsedPorts(metaclass=_Custom):
 
     @staticmethod
     def read(written: Any) -> HostPorts:
-        return HostPorts.counted(dict(convert(written, list[tuple[PortKey, int]])))
+        return HostPorts(counts=dict(convert(written, list[tuple[PortKey, int]])))
 
 
 class _RulesName(metaclass=_Custom):

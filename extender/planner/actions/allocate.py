@@ -18,7 +18,7 @@ from extender.model.pod import Pod, Shape
 from extender.model.reason import Problem, Reason
 from extender.planner.extension_points import Key
 from extender.planner.plugin import Round
-from extender.planner.session import Demand, Session, needed_pods
+from extender.planner.session import Session
 from extender.planner.starvation import (
     hold_for_starving,
     may_be_preferred,
@@ -132,11 +132,11 @@ def allocate(session: Session) -> None:
     """Place gangs in free capacity: first within the deserved amounts, then in what is left."""
     _complete_partial(session)
     rounds = (Round.DESERVED, Round.OVERSHOOT) if session.rules.may_overshoot else (Round.DESERVED,)
-    for session.round in rounds:
-        contenders = _contenders(session, session.accounting.contenders.values())
-        held = _place_starving(session, contenders)
-        _place_in_order(session, [gang for gang in contenders if gang.queue.name not in held])
-    session.round = Round.DEFAULT
+    for current in rounds:
+        with session.in_round(current):
+            gangs = _prepare(session, session.accounting.contenders.values())
+            waiting = _place_starving(session, gangs)
+            _place_in_order(session, [gang for gang in gangs if gang.queue.name not in waiting])
 
 
 def _complete_partial(session: Session) -> None:
@@ -151,10 +151,10 @@ def _complete_partial(session: Session) -> None:
     partial = [contenders[key] for key in session.snapshot.partial_gangs if key in contenders]
     for gang in partial:
         gang.enqueue()
-    session.round = Round.BORROW
-    for gang in sorted(_contenders(session, partial), key=session.gang_key):
-        if session.plugins.missing_members(gang):
-            _try(session, gang, is_last=False)
+    with session.in_round(Round.BORROW):
+        for gang in sorted(_prepare(session, partial), key=session.gang_key):
+            if session.plugins.missing_members(gang):
+                _try(session, gang, is_last=False)
 
 
 def borrow(session: Session) -> None:
@@ -166,12 +166,11 @@ def borrow(session: Session) -> None:
     borrowers = _borrowers(session)
     if not borrowers:
         return
-    session.round = Round.BORROW
-    _place_in_order(session, _contenders(session, borrowers))
-    session.round = Round.DEFAULT
+    with session.in_round(Round.BORROW):
+        _place_in_order(session, _prepare(session, borrowers))
     for gang in borrowers:
         if not gang.committed:
-            # No pod is evicted for it, whatever else it lacks; the verdict tells people so.
+            # No pod is evicted for it, whatever else it lacks; the verdict says so.
             gang.blocked = gang.blocked or QUEUE_HAS_ENOUGH
 
 
@@ -214,8 +213,12 @@ def _may_borrow(gang: GangState) -> bool:
     return not gang.evicted  # it does not borrow at once what it has just released
 
 
-def _contenders(session: Session, gangs: Iterable[GangState]) -> list[GangState]:
-    contenders = []
+def _prepare(session: Session, gangs: Iterable[GangState]) -> list[GangState]:
+    """Split the waiting members of *gangs* into runs, or record why a gang cannot be placed.
+
+    Return the gangs with runs.
+    """
+    prepared = []
     for gang in gangs:
         if "enqueue" not in session.policy.actions:
             gang.enqueue()
@@ -228,11 +231,11 @@ def _contenders(session: Session, gangs: Iterable[GangState]) -> list[GangState]
             continue
         gang.runs = _needing_nodes(gang, session.waiting_runs(gang))
         if gang.runs:
-            contenders.append(gang)
-    return contenders
+            prepared.append(gang)
+    return prepared
 
 
-def _place_starving(session: Session, contenders: list[GangState]) -> set[str]:
+def _place_starving(session: Session, gangs: list[GangState]) -> set[str]:
     """Place the gangs that have waited longest first, or reserve capacity for them.
 
     Capacity is reserved against all queues only for a gang within its queue's deserved amount. A
@@ -240,19 +243,19 @@ def _place_starving(session: Session, contenders: list[GangState]) -> set[str]:
     go before it. The names of such queues are returned. Only gangs served here count towards the
     number of reservations.
     """
-    held: set[str] = set()
-    served = set(session.held)
-    for gang in starving_longest(session, contenders):
+    waiting: set[str] = set()
+    served = set(session.holds)
+    for gang in starving_longest(session, gangs):
         if len(served | {gang.key}) > session.policy.starvation.gangs:
             continue
-        demand = Demand(gang, needed_pods(session, gang))
+        demand = session.demand(gang)
         if not demand.pods:
             continue
         preferred = may_be_preferred(session, demand)
         with without_its_hold(session, gang):
             started = preferred and _try(session, gang, is_last=False)
         gang.runs = _needing_nodes(gang, session.waiting_runs(gang))
-        if started or gang.pipelined or gang.key in session.held:
+        if started or gang.pipelined or gang.key in session.holds:
             served.add(gang.key)
             continue
         if session.blocked_by_terminating(gang, demand.total) is not None:
@@ -262,9 +265,9 @@ def _place_starving(session: Session, contenders: list[GangState]) -> set[str]:
             if hold_for_starving(session, demand):
                 served.add(gang.key)
         elif entitled:
-            held.add(gang.queue.name)
+            waiting.add(gang.queue.name)
             served.add(gang.key)
-    return held
+    return waiting
 
 
 def _needing_nodes(gang: GangState, runs: list[list[Pod]]) -> list[list[Pod]]:
@@ -272,8 +275,8 @@ def _needing_nodes(gang: GangState, runs: list[list[Pod]]) -> list[list[Pod]]:
     return [run for run in runs if run[0] not in gang.best_effort] if gang.best_effort else runs
 
 
-def _place_in_order(session: Session, contenders: Iterable[GangState]) -> None:
-    order = gang_order(session, [gang for gang in contenders if _may_be_placed(session, gang)])
+def _place_in_order(session: Session, gangs: Iterable[GangState]) -> None:
+    order = gang_order(session, [gang for gang in gangs if _may_be_placed(session, gang)])
     for gang in order:
         if session.plugins.is_overused(gang.queue) and not _within_guarantee(session, gang):
             for each in (gang, *order.drop(gang.queue)):
@@ -299,7 +302,7 @@ def _may_be_placed(session: Session, gang: GangState) -> bool:
         and session.rules.reserved_gangs_wait
         and session.plugins.missing_members(gang)
     )
-    return bool(gang.runs) and not waits and gang.key not in session.held
+    return bool(gang.runs) and not waits and gang.key not in session.holds
 
 
 def _try(session: Session, gang: GangState, *, is_last: bool) -> bool:
@@ -307,7 +310,7 @@ def _try(session: Session, gang: GangState, *, is_last: bool) -> bool:
     gang.blocked = None
     missing = session.plugins.missing_members(gang)
     allowed = session.plugins.allowed_pods(gang, gang.runs[0][0].shape)
-    if _cannot_fit(session, gang, missing, allowed):
+    if _refuse_early(session, gang, missing, allowed):
         return False
     runs, problem = list(gang.runs), None
     with session.capacity.trial(gang) as trial:
@@ -327,8 +330,11 @@ def _try(session: Session, gang: GangState, *, is_last: bool) -> bool:
     return False
 
 
-def _cannot_fit(session: Session, gang: GangState, missing: int, allowed: int | Problem) -> bool:
-    """Return whether a gang of identical members cannot place its minimum; a cheap check."""
+def _refuse_early(session: Session, gang: GangState, missing: int, allowed: int | Problem) -> bool:
+    """Refuse a gang of identical members that cannot place its minimum; a cheap check.
+
+    Return whether it was refused, and record the limit of its queue as the reason.
+    """
     if missing <= 1 or len(gang.runs) > 1 or not session.plugins.checks_pipelining:
         return False  # without such a plugin a gang keeps a partial reservation until the end
     if isinstance(allowed, Problem):

@@ -9,7 +9,7 @@ from extender.planner.state import GangState
 
 def backfill(session: Session) -> None:
     """Place best-effort members of gangs that may start, queue by queue, gang by gang."""
-    for gang, pods in in_order(session):
+    for gang, pods in release_best_effort(session):
         with session.capacity.trial(gang) as trial:
             for pod in pods:
                 if session.plugins.may_allocate(gang, pod.shape):
@@ -19,8 +19,11 @@ def backfill(session: Session) -> None:
                 trial.keep()
 
 
-def in_order(session: Session) -> list[tuple[GangState, list[Pod]]]:
-    """Return the gangs with waiting best-effort members, and those members in task order."""
+def release_best_effort(session: Session) -> list[tuple[GangState, list[Pod]]]:
+    """Release the reservations of best-effort members: they need no evictions.
+
+    Return their gangs in order, each with its waiting best-effort members in task order.
+    """
     gangs = [
         gang
         for gang in session.accounting.contenders.values()
@@ -31,7 +34,10 @@ def in_order(session: Session) -> list[tuple[GangState, list[Pod]]]:
     gangs.sort(key=lambda gang: (session.queue_key(gang.queue), session.gang_key(gang)))
     found = []
     for gang in gangs:
-        _release_reservations(session, gang)
+        for pod, row in list(gang.pipelined):
+            if session.is_best_effort(pod.shape):
+                counts = not session.rules.members_need_nodes
+                session.capacity.unpipeline(gang, pod, row, counts=counts)
         pods = [pod for pod in session.waiting_tasks(gang) if session.is_best_effort(pod.shape)]
         if pods:
             found.append((gang, pods))
@@ -42,14 +48,6 @@ def _has_best_effort(session: Session, gang: GangState) -> bool:
     if len(gang.placed) == len(gang.gang.waiting):
         return False
     return any(session.is_best_effort(pod.shape) for pod in gang.gang.waiting)
-
-
-def _release_reservations(session: Session, gang: GangState) -> None:
-    """Release reservations of best-effort members: they need no evictions."""
-    for pod, row in list(gang.pipelined):
-        if session.is_best_effort(pod.shape):
-            counts = not session.rules.members_need_nodes
-            session.capacity.unpipeline(gang, pod, row, counts=counts)
 
 
 def place(session: Session, gang: GangState, pod: Pod) -> None:

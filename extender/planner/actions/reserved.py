@@ -1,19 +1,19 @@
-"""Backfill: gangs that end before a reservation is needed may use its capacity.
+"""Short gangs use held capacity if they end before the starving gang can need it.
 
 Rule 1: the end is certain. The pods of such a gang have deadlines, which the kubelet enforces. A
 duration that a gang states for itself is not enough.
 
-Rule 2: a reservation is needed when the gangs it waits for end by their own statements
-(`CapacityForecast`). If that is unknown, no gang is backfilled. Gangs backfilled earlier do not
-count, so the same moment applies to all of them.
+Rule 2: held capacity is needed when the gangs that the starving gang waits for end by their own
+statements (`CapacityForecast`). If that is unknown, no gang is placed. Short gangs placed earlier
+do not count, so the same moment applies to all of them.
 
-Rule 3: if stated durations are wrong, the reserved gang waits longer by `Starvation.backfill_s` at
-most, because no backfilled gang can run longer.
+Rule 3: if stated durations are wrong, the starving gang waits longer by `Starvation.backfill_s` at
+most, because no short gang can run longer.
 
-Rule 4: backfilled gangs have no other effect: the reserved gang has the same claim to its capacity,
-and may start under the same conditions, as without them.
+Rule 4: short gangs have no other effect: the starving gang has the same claim to its capacity, and
+may start under the same conditions, as without them.
 
-This runs after all actions: by then victims have been chosen for the reserved gang.
+This runs after all actions: by then victims have been chosen for the starving gang.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from extender.model.gang import GangKey
 from extender.planner.actions.allocate import gang_order
 from extender.planner.capacity_forecast import CapacityForecast, most_s
 from extender.planner.plugin import Round
-from extender.planner.session import Demand, Session, needed_pods
+from extender.planner.session import Demand, Session
 from extender.planner.starvation import may_be_preferred
 from extender.planner.state import GangState
 
@@ -32,26 +32,27 @@ from extender.planner.state import GangState
 MARGIN_S = 60.0
 
 
-def use_reserved(session: Session) -> None:
-    """Place gangs in reserved capacity if they end before it can be needed."""
-    if not session.held:
+def use_held_capacity(session: Session) -> None:
+    """Place gangs in held capacity if they end before it can be needed."""
+    if not session.holds:
         return
-    brief = [gang for gang in session.accounting.contenders.values() if _is_brief(session, gang)]
+    contenders = session.accounting.contenders
+    brief = [gang for gang in contenders.values() if _is_brief(session, gang)]
     if not brief:
         return
-    demands = [_demand(session, session.accounting.contenders[key]) for key in session.held]
+    demands = [session.demand(contenders[key]) for key in session.holds]
     session.first_start = start = _first(session, demands)
     gone_by = start[1] - session.snapshot.now - MARGIN_S
     gangs = [gang for gang in brief if most_s(gang.gang.waiting) <= gone_by]
     session.too_long = {gang.key for gang in brief} - {gang.key for gang in gangs}
     if gangs:
-        _backfill(session, gangs, demands)
+        _place_all(session, gangs, demands)
 
 
 def _is_brief(session: Session, gang: GangState) -> bool:
     """Return whether *gang* waits for capacity and ends soon in any case."""
     waits = not (gang.placed or gang.pipelined or gang.evicted or gang.is_pending)
-    if not waits or gang.key in session.held:
+    if not waits or gang.key in session.holds:
         return False
     if most_s(gang.gang.waiting) > session.policy.starvation.backfill_s:
         return False
@@ -61,41 +62,36 @@ def _is_brief(session: Session, gang: GangState) -> bool:
     return is_valid and session.plugins.missing_members(gang) > 0
 
 
-def _demand(session: Session, gang: GangState) -> Demand:
-    return Demand(gang, needed_pods(session, gang))
-
-
 def _first(session: Session, demands: list[Demand]) -> tuple[GangKey, float]:
-    """Return which gang could need its reservation first, and the earliest moment."""
+    """Return which gang could need its held capacity first, and the earliest moment."""
     forecast = CapacityForecast(session)
     at, key = min((forecast.earliest(demand), demand.gang.key) for demand in demands)
     return key, at
 
 
-def _backfill(session: Session, gangs: list[GangState], demands: list[Demand]) -> None:
-    """Place gangs as if nothing were reserved, then reserve what is left again."""
+def _place_all(session: Session, gangs: list[GangState], demands: list[Demand]) -> None:
+    """Place gangs as if nothing were held, then hold what is left again."""
     capacity = session.capacity
-    for hold in chain.from_iterable(session.held.values()):
+    for hold in chain.from_iterable(session.holds.values()):
         capacity.release(hold)
-    session.round = Round.BORROW
     rights = _rights(session, demands)
-    for gang in gang_order(session, gangs):
-        with capacity.trial(gang) as trial:
-            if _place(session, gang) and _rights(session, demands) == rights:
-                gang.commit()
-                gang.blocked = None
-                trial.keep()
-                session.backfilled.add(gang.key)
-    session.round = Round.DEFAULT
-    session.held = {
+    with session.in_round(Round.BORROW):
+        for gang in gang_order(session, gangs):
+            with capacity.trial(gang) as trial:
+                if _place(session, gang) and _rights(session, demands) == rights:
+                    gang.commit()
+                    gang.blocked = None
+                    trial.keep()
+                    session.in_held_capacity.add(gang.key)
+    session.holds = {
         key: [capacity.hold(each.row, each.kept + each.missing) for each in holds]
-        for key, holds in session.held.items()
+        for key, holds in session.holds.items()
     }
 
 
 def _place(session: Session, gang: GangState) -> bool:
     """Place the minimum of *gang* in free capacity, if its queue may start it."""
-    demand = _demand(session, gang)
+    demand = session.demand(gang)
     if not demand.pods or not demand.is_allowed(session):
         return False
     rows_by_pod = demand.assign(session, only_free=True)
@@ -108,12 +104,15 @@ def _place(session: Session, gang: GangState) -> bool:
 
 
 def _rights(session: Session, demands: list[Demand]) -> list[tuple[bool, bool]]:
-    """Return by which right capacity is reserved in each round, by the current usage of queues."""
-    now, found = session.round, list[tuple[bool, bool]]()
-    for session.round in (Round.DESERVED, Round.OVERSHOOT):
-        found += [
-            (may_be_preferred(session, each), session.plugins.is_entitled(each.gang, each.total))
-            for each in demands
-        ]
-    session.round = now
+    """Return by which right capacity is held in each round, by the current usage of queues."""
+    found: list[tuple[bool, bool]] = []
+    for current in (Round.DESERVED, Round.OVERSHOOT):
+        with session.in_round(current):
+            found += [
+                (
+                    may_be_preferred(session, each),
+                    session.plugins.is_entitled(each.gang, each.total),
+                )
+                for each in demands
+            ]
     return found

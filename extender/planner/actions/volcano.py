@@ -9,19 +9,19 @@ import numpy as np
 
 from extender.model.node import Amounts
 from extender.model.pod import Pod
-from extender.planner.actions.backfill import in_order, place
+from extender.planner.actions.backfill import place, release_best_effort
 from extender.planner.plugin import Preemptor, VictimCandidate
 from extender.planner.session import Session
 from extender.planner.starvation import gangs_that_may_evict
 from extender.planner.state import GangState
-from extender.planner.victims.candidates import is_beside, is_running, may_lose, running_pods
+from extender.planner.victims.candidates import RunningPods, is_beside, is_running, may_lose
 
 VictimFilter = Callable[[VictimCandidate], bool]
 
 
 def backfill(session: Session) -> None:
     """Place best-effort members without regard to their queue's limits, and keep them placed."""
-    for gang, pods in in_order(session):
+    for gang, pods in release_best_effort(session):
         with session.capacity.trial(gang) as trial:
             for pod in pods:
                 if not session.plugins.exceeds_share(gang, pod.requests):
@@ -76,7 +76,7 @@ class NodeByNode:
         self._session = session
         self._plugins = session.plugins
         self._capacity = session.capacity
-        self._running = running_pods(session)
+        self._running = session.once(RunningPods)
 
     def preempt(self, gang: GangState, pool: Callable[[GangState], bool], pod: Pod) -> bool:
         """Find victims for *pod* among the gangs of *pool*; return whether it got a node."""

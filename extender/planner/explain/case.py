@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -17,10 +16,9 @@ from extender.model.pod import OCCUPYING_SET, Pod, PodUid, Shape
 from extender.model.queue import NamespaceShare, Queue
 from extender.model.resources import NOTHING, PODS, Resources, total
 from extender.model.snapshot import ResourceQuota, Snapshot
-from extender.planner.accounting import Accounting
 from extender.planner.plan import Plan, Verdict
 from extender.planner.policy import Policy
-from extender.planner.session import Session, needed_pods
+from extender.planner.session import Session
 
 #: The kind of remedies that are tried only when nothing else helps.
 LAST = "last"
@@ -63,9 +61,9 @@ class Case:
     @cached_property
     def wanted(self) -> Counter[Shape]:
         """The members that still need a node, by shape."""
-        with closing(Session(Accounting(self.snapshot), self.policy)) as session:
+        with Session(self.snapshot, self.policy) as session:
             state = session.accounting.state(self.key)
-            needed = needed_pods(session, state) if state is not None else []
+            needed = session.needed_pods(state) if state is not None else []
         return Counter(pod.shape for pod in needed or self.gang.waiting[:1])
 
     @property
@@ -90,16 +88,6 @@ def some(names: Sequence[str]) -> str:
     """Return the first two names and the number of the others."""
     rest = [f"{len(names) - 2} more"] if len(names) > 2 else []
     return ", ".join([*names[:2], *rest]) if rest else " and ".join(names)
-
-
-def more_of(number: int, noun: str) -> str:
-    """Format "2 more members"."""
-    return f"{number} more {noun}" + ("" if number == 1 else "s")
-
-
-def count_pods(number: int) -> str:
-    """Format "2 pods"."""
-    return f"{number} pod" + ("" if number == 1 else "s")
 
 
 #: Sorts after every name that Kubernetes allows.
@@ -133,9 +121,7 @@ def with_shares(snapshot: Snapshot, shares: Iterable[NamespaceShare]) -> Snapsho
 def with_open_nodes(snapshot: Snapshot) -> Snapshot:
     """Return *snapshot* with every node ready and none cordoned."""
     table = snapshot.nodes
-    nodes = tuple(node.opened() for node in table.nodes)
-    facts = NodeFacts(nodes, table.facts.index)
-    return replace(snapshot, nodes=replace(table, facts=facts))
+    return replace(snapshot, nodes=replace(table, facts=table.facts.opened))
 
 
 def with_all_nodes(snapshot: Snapshot) -> Snapshot:

@@ -18,11 +18,10 @@ from extender.model.queue import share_name, share_text
 from extender.model.reason import Reason
 from extender.model.resources import total
 from extender.model.snapshot import SchedulerStatus, Snapshot
-from extender.planner.accounting import Accounting
-from extender.planner.explain.case import LAST, Case, Remedy, count_pods
+from extender.planner.explain.case import LAST, Case, Remedy
 from extender.planner.explain.ideas import ideas, untried
 from extender.planner.extension_points import Key
-from extender.planner.obstacles import Shortfall, shortfalls
+from extender.planner.obstacles import Shortfall, counted, shortfalls
 from extender.planner.plan import (
     Eviction,
     GangStatus,
@@ -129,7 +128,7 @@ class _Trials:
         if verdict.reason is not Reason.WAITING_FOR_VICTIMS:
             return ""
         evicted = sum(each.beneficiary == self._key for each in plan.evictions)
-        return f"{words}, after {count_pods(evicted)} evicted for it" if evicted else ""
+        return f"{words}, after {counted(evicted, 'pod')} evicted for it" if evicted else ""
 
 
 #: So many gangs ahead, and sizes of members, are listed; the others are only counted.
@@ -192,11 +191,11 @@ def explain(
     if verdict is None or gang is None:
         return None
     stuck = verdict.status in (GangStatus.WAITING, GangStatus.INVALID)
-    session = Session(Accounting(snapshot), policy)
     shapes = Counter(pod.shape for pod in gang.waiting)
     shown = dict(islice(shapes.items(), NAMED))
-    needs = shortfalls(session, plan, shown) if shown else ()
-    ahead = _ahead(session, plan, key) if stuck else []
+    with Session(snapshot, policy) as session:
+        needs = shortfalls(session, plan, shown) if shown else ()
+        ahead = _ahead(session, plan, key) if stuck else []
     return Explanation(
         verdict=verdict,
         priority=gang.priority,
@@ -264,13 +263,10 @@ def _why(session: Session, other: GangState, mine: GangState) -> str:
     if session.gang_key(other)[0] != session.gang_key(mine)[0]:
         return f"it runs with {other.gang.scheduled} of at least {other.min_member} members"
     why = session.plugins.why_gang_first(other, mine)
-    if not why and session.rules.freed_capacity_is_reserved and _only(other, mine):
-        why = "kube-scheduler freed capacity for it"
+    if not why and session.rules.freed_capacity_is_reserved:
+        only_other = other.has_freed_capacity and not mine.has_freed_capacity
+        why = "kube-scheduler freed capacity for it" if only_other else ""
     return why or _why_older(other.created, mine.created, "it")
-
-
-def _only(other: GangState, mine: GangState) -> bool:
-    return other.has_freed_capacity and not mine.has_freed_capacity
 
 
 def _why_older(theirs: float, ours: float, subject: str) -> str:

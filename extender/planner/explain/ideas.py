@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import closing
 from dataclasses import replace
 from functools import partial
 
@@ -18,8 +17,6 @@ from extender.planner.explain.case import (
     LAST,
     Case,
     Remedy,
-    count_pods,
-    more_of,
     others_waiting,
     some,
     with_all_nodes,
@@ -33,7 +30,7 @@ from extender.planner.explain.case import (
     with_shares,
     without_pods,
 )
-from extender.planner.obstacles import amounts, shortfalls
+from extender.planner.obstacles import amounts, counted, shortfalls
 from extender.planner.plan import HoldReason
 from extender.planner.quota import TOP, QuotaNode, tree, upwards, using
 from extender.planner.session import Session
@@ -49,7 +46,7 @@ def more_capacity(case: Case) -> Iterator[Remedy]:
     if len(case.wanted) > _MOST_SHAPES:
         yield from _capacity_for_all(case)
         return
-    with closing(Session(Accounting(case.snapshot), case.policy)) as session:
+    with Session(case.snapshot, case.policy) as session:
         needs = shortfalls(session, case.plan, case.wanted)
         found = dict(zip(case.wanted, needs, strict=True))
         nodes = case.snapshot.nodes.nodes
@@ -66,7 +63,7 @@ def more_capacity(case: Case) -> Iterator[Remedy]:
     for lacking in [short] if short else [*enough_for_each, dict(case.wanted)]:
         if sum(lacking.values()) <= _MOST_NODES:
             words = " and ".join(
-                f"{more_of(count, 'member')} of {amounts(s.requests)} each"
+                f"{counted(count, 'more member')} of {amounts(s.requests)} each"
                 for s, count in lacking.items()
             )
             rest = [
@@ -92,7 +89,7 @@ def _capacity_for_all(case: Case) -> Iterator[Remedy]:
     """Suggest nodes for a whole gang with many sizes of members."""
     members = case.wanted.total()
     if members <= _MOST_NODES:
-        words = f"capacity for {more_of(members, 'member')} of {len(case.wanted)} sizes"
+        words = f"capacity for {counted(members, 'more member')} of {len(case.wanted)} sizes"
         yield Remedy(words, partial(with_capacity, shapes=case.wanted, like={}))
 
 
@@ -150,14 +147,10 @@ def larger_share(case: Case) -> Iterator[Remedy]:
             weight = max(1, queue.weight) * factor
             yield Remedy(
                 f"weight {weight} of queue {queue.name} instead of {queue.weight}",
-                partial(_with_weight, queue=queue, weight=weight),
+                partial(with_queues, queues=[replace(queue, weight=weight)]),
                 kind="weight",
             )
     yield from more_capacity(case)
-
-
-def _with_weight(snapshot: Snapshot, queue: Queue, weight: int) -> Snapshot:
-    return with_queues(snapshot, [replace(queue, weight=weight)])
 
 
 def less_in_use(case: Case, over: Resources, namespace: str = "") -> Iterator[Remedy]:
@@ -176,17 +169,11 @@ def less_in_use(case: Case, over: Resources, namespace: str = "") -> Iterator[Re
     while running and over.beyond(total(gang.allocated for gang in gone)).positive():
         gone.append(running.pop(0))
     if over and not over.beyond(total(gang.allocated for gang in gone)).positive():
-        pods = {pod.uid for gang in gone for pod in _on_nodes(gang)}
+        pods = {pod.uid for gang in gone for pod in gang.pods if pod.status in ALLOCATED_SET}
         queue = case.gang.queue
         subject = f"namespace {share_text(queue, namespace)}" if namespace else f"queue {queue}"
         words = f"{amounts(over)} less in use by {subject}"
         yield Remedy(words, partial(without_pods, gone=pods))
-
-
-def _on_nodes(gang: Gang) -> Iterator[Pod]:
-    for status, pods in gang.by_status.items():
-        if status in ALLOCATED_SET:
-            yield from pods
 
 
 def higher_ceilings(case: Case) -> Iterator[Remedy]:
@@ -224,7 +211,7 @@ def higher_ceilings(case: Case) -> Iterator[Remedy]:
 
 def _over(quota: QuotaNode, needs: Resources) -> Resources:
     """Return by how much *needs* would exceed the ceiling of *quota*."""
-    after = needs + Resources(quota.held) + Resources(quota.terminating)
+    after = needs + Resources(quota.taken) + Resources(quota.terminating)
     over = Resources({n: after.amount(n) - most for n, most in quota.ceiling.items()})
     return Resources({n: a for n, a in over.items() if needs.amount(n) > 0}).positive()
 
@@ -275,7 +262,7 @@ def untried(case: Case) -> str:
     gang, lacking = case.gang, _lacks(case.gang)
     if case.verdict.reason is not Reason.NOT_ENOUGH_MEMBERS:
         return ""
-    wanted = f"{more_of(lacking, 'pod')} that name {gang.key}"
+    wanted = f"{counted(lacking, 'more pod')} that name {gang.key}"
     if not gang.pods:
         return f"{wanted}; not tried: their requests are not known yet"
     return f"{wanted}; not tried: they are too many" if lacking > _MOST_MEMBERS else ""
@@ -297,7 +284,7 @@ def _members(case: Case) -> Iterator[Remedy]:
         def add(snapshot: Snapshot) -> Snapshot:
             return with_members(without_pods(snapshot, placeholders), gang.key, more)
 
-        yield Remedy(f"{more_of(lacking, 'pod')} that name {gang.key}; it has {have}", add)
+        yield Remedy(f"{counted(lacking, 'more pod')} that name {gang.key}; it has {have}", add)
 
 
 def _roles(case: Case) -> Iterator[Remedy]:
@@ -306,7 +293,7 @@ def _roles(case: Case) -> Iterator[Remedy]:
     for role, needed in sorted(gang.group.role_minima.items()):
         have = sum(pod.role == role and not pod.gated for pod in gang.pods)
         if have < needed:
-            words.append(f"{more_of(needed - have, 'pod')} of role {role}")
+            words.append(f"{counted(needed - have, 'more pod')} of role {role}")
             more += _siblings(gang, needed - have, role)
     if words:
         yield Remedy(" and ".join(words), partial(with_members, key=gang.key, more=more))
@@ -360,7 +347,7 @@ def _victims(case: Case) -> Iterator[Remedy]:
         for pod in gang.by_status.get(Status.RELEASING, ())
     }
     words = (
-        f"{count_pods(len(evicted))} gone, evicted for it"
+        f"{counted(len(evicted), 'pod')} gone, evicted for it"
         if evicted
         else "the terminating pods gone"
     )

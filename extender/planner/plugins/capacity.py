@@ -15,12 +15,11 @@ from typing import Any, NamedTuple
 from extender.model.pod import Shape
 from extender.model.queue import ROOT_QUEUE, Queue
 from extender.model.reason import Problem, Reason
-from extender.model.resources import CPU, MEMORY, NOTHING, PODS, Resources
+from extender.model.resources import CPU, MEMORY, NOTHING, PODS, Resources, total
 from extender.planner import quota
 from extender.planner.accounting import still_needed, without_gated
 from extender.planner.plugin import Plugin, Preemptor, Round, VictimCandidate, View, Vote
 from extender.planner.policy import Vector, exceeds_somewhere, excess, within_somewhere
-from extender.planner.startable import ceilings
 from extender.planner.state import GangState, QueueUsage
 
 
@@ -28,16 +27,16 @@ class Place(NamedTuple):
     """The order of a queue among its siblings; the smaller goes first."""
 
     #: The used part of its deserved amount; a queue that deserves nothing counts as full.
-    share: float
+    used: float
     lacks_deserved: bool
     created: float
     name: str
 
     def why_before(self, other: Place) -> str:
         """Return what differs first, as a phrase."""
-        if self.share != other.share:
-            used = f"queue {self.name} uses {self.share:.0%} of its deserved amount"
-            return f"{used}, {other.name} {other.share:.0%}"
+        if self.used != other.used:
+            ours = f"queue {self.name} uses {self.used:.0%} of its deserved amount"
+            return f"{ours}, {other.name} {other.used:.0%}"
         if self.lacks_deserved != other.lacks_deserved:
             return f"queue {self.name} states a deserved amount, {other.name} none"
         if self.created != other.created:
@@ -81,7 +80,7 @@ class Entitlements:
             self._limit_each()
         self._lines = {name: self._climb(each) for name, each in self._all.items()}
         self._count_reserved()
-        self._shares_at_open = {name: self._share(each) for name, each in self._all.items()}
+        self._used_at_open = {name: self._used_part(each) for name, each in self._all.items()}
 
     def of(self, queue: QueueUsage) -> Entitlement:
         """Return the entitlement of *queue*."""
@@ -105,20 +104,20 @@ class Entitlements:
 
     def _place(self, each: Entitlement, *, is_leaf: bool) -> Place:
         is_live = self._is_live(is_leaf=is_leaf)
-        share = self._share(each) if is_live else self._shares_at_open[each.name]
+        used = self._used_part(each) if is_live else self._used_at_open[each.name]
         return Place(
-            share, not self._arithmetic.names(each.deserved), each.state.queue.created, each.name
+            used, not self._arithmetic.names(each.deserved), each.state.queue.created, each.name
         )
 
     def _is_live(self, *, is_leaf: bool) -> bool:
         """Return whether a share is the present one, not the one when the cycle began."""
         return True
 
-    def _share(self, each: Entitlement) -> float:
+    def _used_part(self, each: Entitlement) -> float:
         """Return the used part of the deserved amount; 1 for a queue that deserves nothing."""
         if not self._arithmetic.names(each.deserved):
             return 1.0
-        return self._arithmetic.share(each.used, each.deserved)
+        return self._arithmetic.dominant_share(each.used, each.deserved)
 
     def _check(self) -> dict[str, Problem]:
         misplaced = {}
@@ -156,8 +155,8 @@ class Entitlements:
             each.deserved = Resources(deserved).at_least(each.guarantee)
 
     def _ceilings(self) -> Mapping[str, Vector]:
-        """Return what every queue may use; guarantees of a family do not limit that family."""
-        return ceilings(self._session.limits, self._session.total)
+        """Return what every queue may use."""
+        return self._session.ceilings
 
     def _limit_tree(self) -> None:
         unlimited = dict.fromkeys((CPU, MEMORY, *self._session.total), inf)
@@ -170,8 +169,7 @@ class Entitlements:
         #: users decide how deep the tree is.
         pending: deque[tuple[list[Entitlement], Vector, dict[str, float]]] = deque()
         for root in (top for top in tops if top.name == ROOT_QUEUE):
-            stated = dict(quota.stated(root.state.queue.capability))
-            root.limit = stated or unlimited
+            root.limit = dict(root.state.queue.ceiling) or unlimited
             pending.append((below[root.name], root.limit, dict(root.limit)))
         pending.append(([top for top in tops if top.name != ROOT_QUEUE], unlimited, unlimited))
         while pending:
@@ -181,16 +179,16 @@ class Entitlements:
         for children in (below[top.name] for top in tops if top.name == ROOT_QUEUE):
             if children:
                 root = self._all[ROOT_QUEUE]
-                root.guarantee = sum((child.guarantee for child in children), NOTHING)
-                root.deserved = sum((child.deserved for child in children), NOTHING)
+                root.guarantee = total(child.guarantee for child in children)
+                root.deserved = total(child.deserved for child in children)
 
     def _limit_siblings(
         self, siblings: list[Entitlement], above: Vector, capability: dict[str, float]
     ) -> Iterator[tuple[Entitlement, dict[str, float]]]:
         """Limit each to what is above, less what others are guaranteed, up to its capability."""
-        guaranteed = quota.reserved(each.state.queue for each in siblings)
+        guaranteed = total(each.state.queue.reserved for each in siblings)
         for each in siblings:
-            own = capability | dict(quota.stated(each.state.queue.capability))
+            own = capability | dict(each.state.queue.ceiling)
             each.deserved = each.state.queue.deserved.at_least(each.guarantee)
             each.limit = {
                 name: min(
@@ -330,7 +328,7 @@ class Capacity(Plugin):
         return [
             candidate
             for candidate in self.session.in_victim_order(preemptor, candidates)
-            if self._may_lose(preemptor, candidate, rest)
+            if self._release(preemptor, candidate, rest)
         ]
 
     def enqueueable(self, gang: GangState) -> Vote | Problem:
@@ -376,9 +374,10 @@ class Capacity(Plugin):
         named = {name: requested.amount(name) for name in entitled.deserved}
         return not excess(after, entitled.deserved, named)
 
-    def _may_lose(
+    def _release(
         self, preemptor: Preemptor, candidate: VictimCandidate, rest: dict[str, Resources]
     ) -> bool:
+        """Subtract the victim from *rest*, what its queues use; False if they may not lose it."""
         requested, released = preemptor.pod.requests, candidate.pod.requests
         if not _have_common_resource(requested, released):
             return False

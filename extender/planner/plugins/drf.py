@@ -187,7 +187,7 @@ class Tree:
         return False
 
     def _share(self, allocated: Vector) -> float:
-        return self._arithmetic.share(allocated, self._session.total)
+        return self._arithmetic.dominant_share(allocated, self._session.total)
 
 
 _NO_BRANCH = _Branch()
@@ -228,21 +228,22 @@ class Drf(Plugin):
         if self.hierarchy:
             self._tree = Tree(session)
             # Without a tree this plugin does not order queues.
-            self.queue_order = self._queue_order
+            self.queue_order = self._tree.place
             self.reclaimable = self._reclaimable
         if self.orders_namespaces:
             self._namespaces = NamespaceShares(session)
             self.namespace_order = self._namespaces.weighted
 
-    def share(self, gang: GangState) -> float:
+    def dominant_share(self, gang: GangState) -> float:
         """Return the largest part of any resource of the cluster that *gang* uses."""
-        return self._arithmetic.share(gang.allocated, self._total)
+        return self._arithmetic.dominant_share(gang.allocated, self._total)
 
-    gang_order = share
+    gang_order = dominant_share
 
     def gang_order_reason(self, ahead: GangState, behind: GangState) -> str:
         """Name both shares."""
-        return f"it uses {self.share(ahead):.1%} of the cluster, this one {self.share(behind):.1%}"
+        theirs, ours = (f"{self.dominant_share(each):.1%}" for each in (ahead, behind))
+        return f"it uses {theirs} of the cluster, this one {ours}"
 
     def namespace_order_reason(self, ahead: str, behind: str) -> str:
         """Name both shares, by weight."""
@@ -290,7 +291,7 @@ class Drf(Plugin):
     def _of_fair_gangs(
         self, preemptor: Preemptor, candidates: Sequence[VictimCandidate]
     ) -> list[VictimCandidate]:
-        with_pod = self._arithmetic.share(
+        with_pod = self._arithmetic.dominant_share(
             preemptor.gang.allocated + preemptor.pod.requests, self._total
         )
         rest: dict[str, Resources] = {}
@@ -298,7 +299,7 @@ class Drf(Plugin):
         for candidate in candidates:
             before = rest.get(candidate.gang.key, candidate.gang.allocated)
             after = before - candidate.pod.requests
-            left = self._arithmetic.share(after, self._total)
+            left = self._arithmetic.dominant_share(after, self._total)
             fair = self._is_fair(with_pod, left)
             if fair:
                 allowed.append(candidate)
@@ -308,9 +309,6 @@ class Drf(Plugin):
 
     def _is_fair(self, with_pod: float, left: float) -> bool:
         return with_pod <= left
-
-    def _queue_order(self, queue: QueueUsage) -> tuple[Any, ...]:
-        return self._tree.place(queue)
 
     def _reclaimable(
         self, preemptor: Preemptor, candidates: Sequence[VictimCandidate]
@@ -350,4 +348,6 @@ class NamespaceShares:
     def weighted(self, namespace: str, use: Resources | None = None) -> float:
         """Return the dominant share of what *namespace* uses, or would use, by its weight."""
         session, amounts = self._session, self.use(namespace) if use is None else use
-        return session.arithmetic.share(amounts, session.total) / self._weights.get(namespace, 1)
+        return session.arithmetic.dominant_share(amounts, session.total) / self._weights.get(
+            namespace, 1
+        )

@@ -10,14 +10,12 @@ from functools import partial
 
 import numpy as np
 
-from extender.model.matching import index_of, is_hard, tolerates
+from extender.model.matching import CORDONED, index_of, is_hard, tolerates
 from extender.model.node import Mask, NodeFacts, Taint
 from extender.model.pod import Shape
 from extender.model.resources import CPU, MEMORY
 from extender.planner.node_ranking import Scores, ScoringTable
 from extender.planner.plugin import Plugin
-
-_CORDONED = Taint(key="node.kubernetes.io/unschedulable")
 
 
 class Predicates(Plugin):
@@ -49,8 +47,8 @@ class Predicates(Plugin):
         """Return the mask of nodes *shape* may not use, by reason."""
         excluded: dict[str, Mask] = {}
         index, memo = index_of(facts), facts.memo
-        if self._cordons and not tolerates(shape, _CORDONED):
-            excluded["cordoned"] = cordoned(facts)
+        if self._cordons and not tolerates(shape, CORDONED):
+            excluded["cordoned"] = facts.cordoned
         if self._affinity and (shape.selector or shape.affinity is not None):
             key = ("not selected", shape)
             excluded["not selected"] = memo.recall(key, lambda: ~index.selected(shape))
@@ -63,13 +61,6 @@ class Predicates(Plugin):
 
 def _repels(shape: Shape, taint: Taint) -> bool:
     return is_hard(taint) and not tolerates(shape, taint)
-
-
-def cordoned(facts: NodeFacts) -> Mask:
-    """Return the mask of cordoned nodes; cached until a node changes."""
-    return facts.memo.recall(
-        "cordoned", lambda: np.array([node.unschedulable for node in facts.nodes], dtype=bool)
-    )
 
 
 class NodeOrder(Plugin):

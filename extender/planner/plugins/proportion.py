@@ -108,21 +108,21 @@ class Proportion(Plugin):
         """Return what *queue* deserves; nothing when it has no gangs."""
         return self._deserved.get(queue.name, NOTHING)
 
-    def share(self, queue: QueueUsage) -> float:
+    def used_part(self, queue: QueueUsage) -> float:
         """Return the used part of what *queue* deserves, of the resource where it is largest."""
-        return self._arithmetic.share(queue.allocated, self.deserved(queue))
+        return self._arithmetic.dominant_share(queue.allocated, self.deserved(queue))
 
     def queue_order(self, queue: QueueUsage) -> tuple[int, float]:
         """Put higher priority first, then the queue furthest below its deserved amount."""
-        share = self.share(queue)
+        used = self.used_part(queue)
         if self.session.round is Round.BORROW and not queue.queue.weight:
-            share = inf  # it deserves nothing by weight: the others borrow first
-        return (-queue.queue.priority, share)
+            used = inf  # it deserves nothing by weight: the others borrow first
+        return (-queue.queue.priority, used)
 
     def queue_order_reason(self, ahead: QueueUsage, behind: QueueUsage) -> str:
         """Name both priorities, or how much of their deserved amounts they use."""
-        used = f"queue {ahead.name} uses {self.share(ahead):.0%} of its deserved amount"
-        return ahead.rank_over(behind) or f"{used}, {behind.name} {self.share(behind):.0%}"
+        used = f"queue {ahead.name} uses {self.used_part(ahead):.0%} of its deserved amount"
+        return ahead.rank_over(behind) or f"{used}, {behind.name} {self.used_part(behind):.0%}"
 
     def overused(self, queue: QueueUsage) -> bool:
         """Return whether *queue* has all it deserves, outside the borrowing round."""
@@ -248,8 +248,8 @@ class Proportion(Plugin):
         if not any(each.guarantee for each in self.session.limits):
             return NOTHING
         wanting = quota.using(self.session.limits, startable, self.session.startable_by_share)
-        held = Resources(quota.tree(wanting, self.session.total)[quota.TOP].held)
-        return held - total(startable.values())
+        taken = Resources(quota.tree(wanting, self.session.total)[quota.TOP].taken)
+        return taken - total(startable.values())
 
     def _bounds(self, state: QueueUsage, resource: str) -> Bounds:
         wanted = self.session.startable[state.name].amount(resource)

@@ -11,9 +11,8 @@ from extender.model.gang import Gang
 from extender.model.pod import Pod, Status
 from extender.model.queue import ROOT_QUEUE, Queue
 from extender.model.reason import Problem, Reason
-from extender.model.resources import CPU, MEMORY, PODS, Resources
+from extender.model.resources import CPU, MEMORY, PODS, Resources, total
 from extender.model.snapshot import ResourceQuota
-from extender.planner import quota
 from extender.planner.plugin import Plugin, Preemptor, VictimCandidate, View
 from extender.planner.plugins.admission import NamespaceQuota, stated
 from extender.planner.plugins.capacity import Capacity, Entitlement, Entitlements
@@ -257,9 +256,9 @@ class VolcanoCapacity(Capacity):
 def _real_capabilities(session: View) -> Mapping[str, Vector]:
     """Return what every queue may use by itself, whatever is above it."""
     states = session.queues.values()
-    reserved = quota.reserved(state.queue for state in states)
+    others = session.total.beyond(total(each.queue.reserved for each in states))
     return {
-        each.name: quota.real_capability(each.queue, session.total, reserved) for each in states
+        each.name: (others + each.queue.reserved).at_most(each.queue.ceiling) for each in states
     }
 
 

@@ -17,7 +17,7 @@ from extender.planner.extension_points import Key
 from extender.planner.free_capacity import Rows
 from extender.planner.plugin import VictimCandidate
 from extender.planner.policy import Vector, excess
-from extender.planner.session import Session, needed_pods
+from extender.planner.session import Session
 from extender.planner.state import GangState
 
 _MOST_OF_A_GROUP = 24
@@ -25,16 +25,8 @@ _MOST_OF_A_GROUP = 24
 Group = tuple[str, int, str]
 
 
-def running_pods(session: Session) -> RunningPods:
-    """Return the index of a session, built for the first action that needs it."""
-    known = session.shared.get("running pods")
-    if not isinstance(known, RunningPods):
-        known = session.shared["running pods"] = RunningPods(session)
-    return known
-
-
 class RunningPods:
-    """An index over all pods on nodes."""
+    """An index over all pods on nodes, built once a cycle by the first action that needs it."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
@@ -248,7 +240,7 @@ def is_covered(session: Session, gang: GangState) -> bool:
     """Return whether the namespace of *gang* stays within its guarantee with all that it needs."""
     if gang.share is None:
         return False
-    needs = total(pod.requests for pod in needed_pods(session, gang) or gang.gang.waiting[:1])
+    needs = total(pod.requests for pod in session.needed_pods(gang) or gang.gang.waiting[:1])
     return bool(session.plugins.within_guarantee(gang, needs))
 
 

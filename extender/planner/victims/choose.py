@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
@@ -21,15 +21,6 @@ from extender.planner.victims.units import Unit, Units, bound_by_role, by_gang
 #: of one namespace together use no more than such a part of all work. Most searches need far less.
 MOST_WORK = 3_000_000
 _PART = 4
-
-
-def search_budget_of(session: Session, action: str) -> SearchBudget:
-    """Return the work budget of all searches of *action* in this cycle."""
-    name = f"search budget of {action}"
-    known = session.shared.get(name)
-    if not isinstance(known, SearchBudget):
-        known = session.shared[name] = SearchBudget()
-    return known
 
 
 class Work:
@@ -66,6 +57,11 @@ class SearchBudget:
         self._left -= work.done
         if failed:
             self._failed[namespace] += work.done
+
+
+def search_budgets(_: Session) -> defaultdict[str, SearchBudget]:
+    """Return the budgets of a cycle, by action."""
+    return defaultdict(SearchBudget)
 
 
 @dataclass(slots=True)

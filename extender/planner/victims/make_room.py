@@ -10,23 +10,23 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
+from enum import Enum, auto
 from functools import partial
 
 from extender.model.pod import Pod, Shape
-from extender.planner.free_capacity import undo_placement
 from extender.planner.plugin import Round
-from extender.planner.session import Demand, Session, needed_pods
+from extender.planner.session import Demand, Session
 from extender.planner.starvation import gangs_that_may_evict, is_first, without_its_hold
 from extender.planner.state import GangState
 from extender.planner.victims.candidates import (
     Borrowed,
+    RunningPods,
     is_beside,
     is_covered,
     may_lose,
     may_lose_to_share,
-    running_pods,
 )
-from extender.planner.victims.choose import search_budget_of
+from extender.planner.victims.choose import search_budgets
 from extender.planner.victims.search import Search
 from extender.planner.victims.units import Unit, Units
 
@@ -43,6 +43,15 @@ MOST_FAILURES = 64
 Pool = Callable[[GangState], bool] | None
 
 
+class _Outcome(Enum):
+    """What came of a search."""
+
+    FAILED = auto()
+    #: Free capacity suffices; a later action assigns it.
+    FITS = auto()
+    FREED = auto()
+
+
 class VictimFinder:
     """Chooses the victims for gangs, by the rules of one action."""
 
@@ -56,7 +65,7 @@ class VictimFinder:
         #: Demands without victims: (queue or share in it, priority) -> shapes and numbers of pods.
         self._hopeless: dict[tuple[str, int], list[tuple[Shape, int]]] = {}
         self._searches = 0
-        self._budget = search_budget_of(session, action)
+        self._budget = session.once(search_budgets)[action]
         #: Failed searches by namespace.
         self._failed = Counter[str]()
         actions = session.policy.actions
@@ -82,11 +91,11 @@ class VictimFinder:
 
         A member that must not preempt can wait for free capacity while the others start.
         """
-        pods = needed_pods(self._session, gang)
+        pods = self._session.needed_pods(gang)
         if all(pod.may_preempt for pod in pods):
             return pods
         waiting = _that_may_preempt(self._session.waiting_tasks(gang))
-        preempting = needed_pods(self._session, gang, waiting)
+        preempting = self._session.needed_pods(gang, waiting)
         return preempting if len(preempting) == len(pods) else []
 
     def free_capacity_inside(self, gang: GangState) -> None:
@@ -109,10 +118,10 @@ class VictimFinder:
         may_evict = self._may_evict(demand)
         if may_evict:
             outcome = self._search_and_apply(demand, pool)
-            if outcome:
+            if outcome is _Outcome.FREED:
                 self._hopeless.clear()
-            if outcome is not False:
-                return outcome is True
+            if outcome is not _Outcome.FAILED:
+                return outcome is _Outcome.FREED
             self._failed[namespace] += 1
         if evicts_others and demand.is_uniform:
             failures = self._hopeless.setdefault(self._key(demand), [])
@@ -120,8 +129,8 @@ class VictimFinder:
                 failures.append((demand.pods[0].shape, len(demand.pods)))
         return False
 
-    def _search_and_apply(self, demand: Demand, pool: Pool) -> bool | None:
-        """Free capacity for *demand*; None when free capacity suffices and is assigned later."""
+    def _search_and_apply(self, demand: Demand, pool: Pool) -> _Outcome:
+        """Search victims for *demand* and evict them, or reserve free capacity that suffices."""
         self._searches += 1
         with (
             without_its_hold(self._session, demand.gang),
@@ -129,32 +138,32 @@ class VictimFinder:
         ):
             victims = self._choose(demand, pool)
             if victims is None:
-                return False
+                return _Outcome.FAILED
             if (
                 not victims
                 and self._session.blocked_by_terminating(demand.gang, demand.total) is not None
             ):
-                return False  # it fits; only terminating pods still count against its queue
-            idle = None
+                return _Outcome.FAILED  # only terminating pods still count against its queue
+            free = None
             if not victims and self._leaves_free_capacity:
-                idle = demand.assign(self._session, only_free=True)
-            if idle:
-                self._reserve(demand, idle)
+                free = demand.assign(self._session, only_free=True)
+            if free:
+                self._reserve(demand, free)
             else:
                 self._evict(demand, victims)
             trial.keep()
-        running_pods(self._session).preemptors.add(demand.gang.key)
+        self._session.once(RunningPods).preemptors.add(demand.gang.key)
         for unit in victims:
             if unit.gang is not demand.gang:
-                undo_placement(self._capacity, unit.gang)
-        return None if idle else True
+                self._capacity.undo_placement(unit.gang)
+        return _Outcome.FITS if free else _Outcome.FREED
 
-    def _reserve(self, demand: Demand, idle: list[tuple[Pod, int]]) -> None:
+    def _reserve(self, demand: Demand, free: list[tuple[Pod, int]]) -> None:
         """Reserve free capacity that suffices for *demand* until the end of the action.
 
         Later demands would count on it, and lack it when it is assigned.
         """
-        for pod, row in idle:
+        for pod, row in free:
             self._capacity.pipeline(demand.gang, pod, row)
             self._reserved.append((demand.gang, pod, row))
 
@@ -239,19 +248,18 @@ def preempt(session: Session) -> None:
     First between gangs, then inside a gang. A queue that borrows need not return that first: it
     may replace a borrowing gang by a more important one.
     """
-    session.round = Round.PREEMPT
     for state in session.queues.values():
         state.before = state.allocated
-    for gangs in gangs_that_may_evict(session):
-        finder = VictimFinder(session, "preempt")
-        served = []
-        for gang in _in_order(session, gangs):
-            finder.free_capacity(gang, partial(is_beside, gang))
-            served.append(gang)
-        for gang in served:
-            finder.free_capacity_inside(gang)
-        finder.release()
-    session.round = Round.DEFAULT
+    with session.in_round(Round.PREEMPT):
+        for gangs in gangs_that_may_evict(session):
+            finder = VictimFinder(session, "preempt")
+            served = []
+            for gang in _in_order(session, gangs):
+                finder.free_capacity(gang, partial(is_beside, gang))
+                served.append(gang)
+            for gang in served:
+                finder.free_capacity_inside(gang)
+            finder.release()
 
 
 def reclaim(session: Session) -> None:
@@ -281,5 +289,5 @@ def _in_order(session: Session, gangs: list[GangState]) -> Iterator[GangState]:
     first, *others = gangs
     waits, had = is_first(session, first), len(first.pipelined)
     yield first
-    if not waits or (first.key not in session.held and len(first.pipelined) == had):
+    if not waits or (first.key not in session.holds and len(first.pipelined) == had):
         yield from others

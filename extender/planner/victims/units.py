@@ -12,12 +12,12 @@ import numpy as np
 
 from extender.model.node import Amounts
 from extender.model.pod import SCHEDULED_SET, Pod, PodUid, Shape, Status
-from extender.planner.free_capacity import PlannedEviction, Rows, uncounted
+from extender.planner.free_capacity import PlannedEviction, Rows
 from extender.planner.node_ranking import pods_that_fit
 from extender.planner.plugin import VictimCandidate
 from extender.planner.session import Demand, Session
 from extender.planner.state import GangState
-from extender.planner.victims.candidates import running_pods, staying
+from extender.planner.victims.candidates import RunningPods, staying
 
 #: More gangs than this do not make the choice noticeably better.
 _MOST_GANGS = 64
@@ -80,7 +80,7 @@ class Units:
         pool: Callable[[GangState], bool] | None,
     ) -> None:
         self._session = session
-        self._running = running_pods(session)
+        self._running = session.once(RunningPods)
         self._action = action
         self._demand = demand
         self._ranks: dict[str, int] = {}
@@ -227,7 +227,7 @@ class Units:
     ) -> AbstractContextManager[None]:
         """Do not count what this cycle placed for gangs of *victims*: they lose that too."""
         gangs = {one.gang.key: one.gang for one in victims if one.gang is not self._demand.gang}
-        return uncounted(gangs.values())
+        return self._session.capacity.uncounted(gangs.values())
 
     def _is_busy(self, gang: GangState) -> bool:
         """Return whether *gang* needs what this cycle gave it, or has victims in this cycle.

@@ -9,7 +9,6 @@ import pytest
 
 from extender.model.memo import MOST, Memo
 from extender.planner import policy_parser
-from extender.planner.accounting import Accounting
 from extender.planner.planner import make_plan
 from extender.planner.session import Session
 from tests.builders import gang, nodes, shape, snapshot
@@ -17,7 +16,7 @@ from tests.builders import gang, nodes, shape, snapshot
 
 def test_shapes_of_deleted_pods_are_forgotten_though_no_node_changes() -> None:
     before = snapshot(nodes(2), [gang("a/train", 1, cpu=1)])
-    places = Session(Accounting(before), policy_parser.DEFAULT).nodes
+    places = Session(before, policy_parser.DEFAULT).nodes
     for number in range(MOST + 100):
         places.usable(shape(cpu=number))
 

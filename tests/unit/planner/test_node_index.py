@@ -8,7 +8,6 @@ from extender.model.matching import NodeIndex, is_hard, meets_requirement, toler
 from extender.model.node import Node, Taint
 from extender.model.pod import NodeTerm, Requirement, Shape, Toleration
 from extender.planner import policy_parser
-from extender.planner.accounting import Accounting
 from extender.planner.plugins.nodes import Predicates
 from extender.planner.policy import Arguments
 from extender.planner.session import Session
@@ -117,7 +116,7 @@ def test_more_nodes_add_no_more_than_an_array_operation_to_a_requirement() -> No
         before = snapshot(
             nodes(count, labels={"k": "7"}), [gang("a/train", pods=[pod("train-0", kind)])]
         )
-        session = Session(Accounting(before), policy_parser.DEFAULT)
+        session = Session(before, policy_parser.DEFAULT)
         return steps(lambda: session.nodes.ranking(kind).best(1))
 
     # Node by node the 400 requirements would be 400 * 300 more steps, and more.

@@ -8,7 +8,6 @@ from hypothesis import given, settings, strategies as st
 from extender.model.pod import HostPort, Shape
 from extender.model.snapshot import Snapshot
 from extender.planner import policy_parser
-from extender.planner.accounting import Accounting
 from extender.planner.policy import Policy
 from extender.planner.session import Session
 from extender.planner.state import GangState
@@ -20,7 +19,7 @@ PACK = policy_parser.parse("tiers: [{plugins: [{name: binpack}]}]")
 
 
 def opened(before: Snapshot, chosen: Policy) -> tuple[Session, GangState]:
-    session = Session(Accounting(before), chosen)
+    session = Session(before, chosen)
     return session, next(iter(session.accounting.contenders.values()))
 
 

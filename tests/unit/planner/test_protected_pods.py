@@ -10,7 +10,6 @@ from extender.model.pod import PodUid, Status
 from extender.model.queue import Queue
 from extender.model.snapshot import Snapshot
 from extender.planner import policy_parser
-from extender.planner.accounting import Accounting
 from extender.planner.obstacles import ProtectedPods
 from extender.planner.session import Session
 from tests.builders import pod
@@ -25,7 +24,7 @@ def guarded(count: int = 3, **rest: Any) -> Gang:
 
 
 def note(seen: Snapshot, mine: Gang = VIP) -> str:
-    session = Session(Accounting(seen), policy_parser.DEFAULT)
+    session = Session(seen, policy_parser.DEFAULT)
     state = session.accounting.state(mine.key)
     assert state is not None
     return ProtectedPods(session).note(state)

@@ -13,7 +13,6 @@ from extender.model.gang import Gang, GangKey
 from extender.model.reason import Reason
 from extender.model.snapshot import DisruptionBudget, Snapshot
 from extender.planner import accounting, policy_parser
-from extender.planner.accounting import Accounting
 from extender.planner.actions.allocate import allocate
 from extender.planner.actions.enqueue import enqueue
 from extender.planner.explain.explain import explain
@@ -138,7 +137,7 @@ def test_a_verdict_is_the_same_before_and_after_a_turn_without_success(
 def test_the_request_of_a_queue_includes_gangs_without_a_turn(small_limits: None) -> None:
     """Otherwise its deserved share, and those of others, would change with every rotation."""
     before = at(SOON, many(20), queues=[queue("q1")])
-    session = Session(Accounting(before), policy_parser.DEFAULT)
+    session = Session(before, policy_parser.DEFAULT)
 
     assert session.startable["default"].amount("cpu") == 20_000
 
@@ -182,7 +181,7 @@ def test_naming_the_gangs_that_went_first_costs_the_same_for_any_number() -> Non
         started = [gang(f"a/g{n:03}", 1, cpu=1, priority=1) for n in range(count)]
         others = [gang(f"b/w{n}", 1, cpu=1) for n in range(waiting)]
         before = snapshot(nodes(1, cpu=count, pods=9999), [*started, *others])
-        session = Session(Accounting(before), policy_parser.DEFAULT)
+        session = Session(before, policy_parser.DEFAULT)
         enqueue(session)
         allocate(session)
         said = Verdicts(session).all()[others[0].key].message
@@ -199,9 +198,7 @@ def test_the_note_on_protected_pods_is_computed_once_for_a_queue_and_priority() 
         gang(f"a/old-{number}", 1, on=["n1"], cpu=1, priority=-number) for number in range(1, 30)
     ]
     new = many(30)
-    session = Session(
-        Accounting(snapshot(nodes(1, cpu=29), [*old, *new], budgets=keep)), policy_parser.DEFAULT
-    )
+    session = Session(snapshot(nodes(1, cpu=29), [*old, *new], budgets=keep), policy_parser.DEFAULT)
     protected = ProtectedPods(session)
     states = list(session.accounting.contenders.values())
     first = steps(lambda: protected.note(states[0]))
@@ -214,7 +211,7 @@ def test_failed_eviction_searches_are_remembered_up_to_a_maximum() -> None:
     waiting = [
         gang(f"a/g{n:03}", 1, cpu=100 + n, memory=1000 - n) for n in range(MOST_FAILURES + 10)
     ]
-    session = Session(Accounting(snapshot(nodes(1), waiting)), policy_parser.DEFAULT)
+    session = Session(snapshot(nodes(1), waiting), policy_parser.DEFAULT)
     finder = VictimFinder(session, "reclaim")
     for state in session.accounting.contenders.values():
         finder.free_capacity(state, lambda _: False)

@@ -12,8 +12,7 @@ from extender.model.gang import Gang, Phase, PodGroup
 from extender.model.pod import Status
 from extender.model.resources import CPU, MEMORY
 from extender.planner import policy_parser
-from extender.planner.accounting import Accounting
-from extender.planner.actions.backfill import in_order
+from extender.planner.actions.backfill import release_best_effort
 from extender.planner.node_ranking import ScoringTable
 from extender.planner.policy import VOLCANO, exceeds_somewhere, excess, within_somewhere
 from extender.planner.session import Session
@@ -112,7 +111,7 @@ def opened(case: Case, tmp_path: Any) -> Session:
     path.write_text(json.dumps(objects(case)))
     snapshot = files.read([str(path)], frozenset({"volcano"})).snapshot()
     chosen = policy_parser.parse(json.dumps(policy_file(case, "volcano")), "case")
-    return Session(Accounting(snapshot), chosen)
+    return Session(snapshot, chosen)
 
 
 @pytest.mark.parametrize("case", [*cases("volcano_binpack")], ids=lambda case: case["id"])
@@ -132,6 +131,6 @@ def test_scores_of_packing(case: Case, tmp_path: Any) -> None:
 def test_the_order_of_backfill(case: Case, tmp_path: Any) -> None:
     session = opened(case, tmp_path)
 
-    found = [each.name for _, pods in in_order(session) for each in pods]
+    found = [each.name for _, pods in release_best_effort(session) for each in pods]
 
     assert found == case["expect"]["backfill_order"]

@@ -17,7 +17,6 @@ from extender.model.reason import Problem, Reason
 from extender.model.resources import CPU, NOTHING, Resources, total
 from extender.model.snapshot import Snapshot
 from extender.planner import policy_parser
-from extender.planner.accounting import Accounting
 from extender.planner.plan import HoldReason, Plan
 from extender.planner.planner import make_plan
 from extender.planner.session import Session
@@ -264,7 +263,7 @@ def check_no_namespace_loses_its_guarantee(state: Snapshot, plan: Plan) -> None:
 @given(before=clusters())
 @many
 def test_deserved_shares_add_up_to_what_there_is_to_divide(before: Snapshot) -> None:
-    session = Session(Accounting(before), policy_parser.DEFAULT)
+    session = Session(before, policy_parser.DEFAULT)
     requested, whole = session.startable, session.total.amount(CPU)
     shares = session.startable_by_share
     kept = _needed(before, {**requested, **shares}) - total(requested.values()).amount(CPU)

@@ -10,7 +10,6 @@ from extender.model.matching import NodeIndex, tolerates
 from extender.model.node import Node, Taint
 from extender.model.pod import NodeTerm, Requirement, Shape, Toleration
 from extender.planner import policy_parser
-from extender.planner.accounting import Accounting
 from extender.planner.session import Session
 from tests.builders import amounts, gang, node, pod, snapshot
 
@@ -18,7 +17,7 @@ from tests.builders import amounts, gang, node, pod, snapshot
 def usable(members: list[Node], **kind: Any) -> list[str]:
     shape = Shape(requests=amounts(cpu=1, pods=1), **kind)
     before = snapshot(members, [gang("a/x", pods=[pod("x", shape)])])
-    mask = Session(Accounting(before), policy_parser.DEFAULT).nodes.usable(shape)
+    mask = Session(before, policy_parser.DEFAULT).nodes.usable(shape)
     return [each.name for each, free in zip(before.nodes.nodes, mask, strict=True) if free]
 
 
@@ -121,7 +120,7 @@ tiers:
     arguments: {predicate.TaintTolerationEnable: false}
 """
     before = snapshot([node("a", taints=["k=v"])], [gang("a/x", 1, cpu=1)])
-    session = Session(Accounting(before), policy_parser.parse(text))
+    session = Session(before, policy_parser.parse(text))
     (state,) = session.accounting.contenders.values()
 
     assert session.nodes.usable(state.gang.pods[0].shape).all()
@@ -130,6 +129,6 @@ tiers:
 def test_answers_are_remembered_until_a_node_changes() -> None:
     before = snapshot([node("a")], [gang("a/x", 1, cpu=1)])
     kind = next(iter(before.gangs.values())).pods[0].shape
-    first = Session(Accounting(before), policy_parser.DEFAULT).nodes.usable(kind)
+    first = Session(before, policy_parser.DEFAULT).nodes.usable(kind)
 
-    assert Session(Accounting(before), policy_parser.DEFAULT).nodes.usable(kind) is first
+    assert Session(before, policy_parser.DEFAULT).nodes.usable(kind) is first

@@ -77,7 +77,7 @@ def test_the_guarantee_of_a_parent_covers_those_of_its_children_once() -> None:
     quotas = tree(limits, cpu(20))
 
     assert [quotas[name].unused_guarantee.amount("cpu") for name in ("a", "b")] == [2, 2]
-    assert quotas[TOP].held == {"cpu": 4}
+    assert quotas[TOP].taken == {"cpu": 4}
 
 
 def test_two_queues_leave_what_is_guaranteed_to_a_third() -> None:
@@ -185,7 +185,7 @@ def test_allowed_allocations_exceed_no_ceiling_and_use_no_guarantee_of_others(
         assert need(rows, used, TOP) <= total
     for row in rows:
         quotas[row.name].take(-cpu(used[row.name]))
-    assert quotas[TOP].held.get("cpu", 0) == need(rows, dict.fromkeys(used, 0), TOP)
+    assert quotas[TOP].taken.get("cpu", 0) == need(rows, dict.fromkeys(used, 0), TOP)
 
 
 def ancestors(rows: list[QueueLimits], row: QueueLimits) -> list[QueueLimits]:
