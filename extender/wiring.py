@@ -16,7 +16,7 @@ from extender.core import Core
 from extender.evictions.backoff import EvictionBackoff
 from extender.evictions.runner import EvictionRunner
 from extender.findings.audit import Audit, with_missing_rights
-from extender.forecast.durations import learn_from
+from extender.forecast.durations import DurationHistory, DurationLearner
 from extender.hooks.handlers import Hooks
 from extender.kube.decode import pods
 from extender.leader.election import LeaderElection
@@ -91,6 +91,7 @@ class Runtime:
         )
         bind_notes = BindNotes(metrics, cluster, ports.events, clock, settings.bind_timeout_s)
         scheduler_notes = SchedulerNotes(cluster.liveness, metrics, clock)
+        cluster.liveness.on_change(scheduler_notes.liveness_changed)
         wake = scheduler_notes.counted(ports.waker)
 
         # Reservations, the answers of the hooks, and planning.
@@ -154,6 +155,8 @@ class Runtime:
             *(PeriodicTask(timer, each.reload, every_s=each.reload_s) for each in certificates),
         ]
         metrics.waiting_binds.set_function(lambda: core.permit.waiting_binds)
+        past_durations = DurationHistory()
+        cluster.watch_pods(DurationLearner(cluster, past_durations).seen)
         self.pages = create_app(
             history=history,
             findings=lambda: with_missing_rights(findings.current, ports.refused()),
@@ -168,7 +171,7 @@ class Runtime:
             ],
             silence=lambda: cluster.freshness.silence(clock.monotonic()),
             reservations=lambda gang: (cluster.reservations.of_gang(gang), clock.monotonic()),
-            past_durations=(past_durations := learn_from(cluster)),
+            past_durations=past_durations,
             suppose=whatif_runner(settings, past_durations),
         )
 

@@ -155,7 +155,7 @@ def _quota_without_guarantee(usual: Callable[..., None]) -> Callable[..., None]:
 
 def _stands_whatever_the_queue_has(usual: Callable[..., bool]) -> Callable[..., bool]:
     def stands(self: PlanApplier, snapshot: Any, part: Any) -> bool:
-        with patch.object(QueueAllowance, "problem_of", lambda self, queue, namespace, needs: None):
+        with patch.object(QueueAllowance, "check", lambda self, queue, namespace, needs: None):
             return usual(self, snapshot, part)
 
     return stands
