@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 
 from extender.cache.cluster import Cluster
 from extender.clock import LoopTimer
+from extender.evictions.preemption import Preemption
 from extender.hooks.gate import Gate
 from extender.metrics import Metrics
 from extender.model.gang import GangKey
@@ -62,11 +63,15 @@ class Core:
         self.ledger = ledger = Ledger(cluster, clock, wake=wake, ticket_s=settings.ticket_s)
         self.arrivals = ArrivingGangs(cluster, ledger, clock, grace_s=settings.arrival_grace_s)
         exempt = frozenset(settings.exempt_namespace)
-        self.gate = Gate(cluster, ledger, self.arrivals, published, settings.prefer, exempt)
+        preemption = Preemption(cluster, published, ledger.check_queue, clock.monotonic)
+        self.gate = Gate(
+            cluster, ledger, self.arrivals, published, preemption, clock, settings.prefer, exempt
+        )
+        facts = CacheFacts(
+            cluster, ledger, may_lose=preemption.may_lose, may_lose_all=preemption.may_lose_all
+        )
         self.permit = PermitRunner(
-            StateMachine(
-                CacheFacts(cluster, ledger, self.gate), timeouts, chance=chance, closed=closed
-            ),
+            StateMachine(facts, timeouts, chance=chance, closed=closed),
             binder=binder,
             groups=groups,
             ledger=ledger,
@@ -87,7 +92,11 @@ class Core:
             readiness=may_plan,
             meanwhile=meanwhile,
         )
+        cluster.watch_pods(cluster.show_liveness)
         connect(cluster, ledger, self.permit)
+        cluster.pending_evictions.granted = preemption.may_leave
+        cluster.on_change(self.planning.cluster_changed)
+        cluster.liveness.on_change(lambda _: self.planning.request_cycle())
         self.arrivals.on_incomplete(self.permit.still_incomplete)
 
 

@@ -262,9 +262,8 @@ class SchedulerLiveness:
         if record.elsewhere_at > record.called_at + self._patience_s:
             return Liveness.ELSEWHERE
         if record.rival and record.called_at == -inf:
-            return (
-                Liveness.ELSEWHERE
-            )  # two extenders act, and kube-scheduler has not called this one
+            # Two extenders act, and kube-scheduler has not called this one.
+            return Liveness.ELSEWHERE
         if record.is_silent:
             return Liveness.SILENT
         if record.called_at > -inf:
@@ -307,8 +306,8 @@ class SchedulerLiveness:
                 return 0
             return sum(now - since > self._patience_s for since in record.due.values())
 
-    def due_for_probe(self, name: str, may_be: Callable[[Pod], bool]) -> Pod | None:
-        """Return the next pod to probe with, each in turn; None when no probe is due."""
+    def choose_for_probe(self, name: str, may_be: Callable[[Pod], bool]) -> Pod | None:
+        """Choose the next pod to probe with, each in turn; None when no probe is due."""
         record, now = self._records[name], self._clock.monotonic()
         with self._lock:
             if not self._is_probe_due(record, now):

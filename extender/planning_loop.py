@@ -122,8 +122,6 @@ class PlanningLoop:
 
     def start(self) -> None:
         """Start the thread."""
-        self._cluster.on_change(self._changed.set)
-        self._cluster.liveness.on_change(lambda _: self.request_cycle())
         self._thread.start()
 
     def stop(self) -> None:
@@ -132,6 +130,10 @@ class PlanningLoop:
         self._changed.set()
         self._published.awaited.set()
         self._thread.join(timeout=10)
+
+    def cluster_changed(self) -> None:
+        """Called when the plan may change."""
+        self._changed.set()
 
     def request_cycle(self) -> None:
         """Request a cycle soon, whether or not anything has changed."""

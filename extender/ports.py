@@ -343,7 +343,7 @@ class Reviewed:
 
 
 class Reviewer(Protocol):
-    """Decides who may read on the operations port. Its call blocks, like those of `Leases`."""
+    """Decides which users may read the operations port. Its call blocks, like those of `Leases`."""
 
     def review(self, token: str, page: str) -> Reviewed:
         """Review *token*; raise `ApiError` without a decision, and never with the token in it."""

@@ -16,7 +16,7 @@ from extender.core import Core
 from extender.evictions.backoff import EvictionBackoff
 from extender.evictions.runner import EvictionRunner
 from extender.findings.audit import Audit, with_missing_rights
-from extender.forecast.durations import learn_from
+from extender.forecast.durations import DurationHistory, DurationLearner
 from extender.forecast.forecaster import Forecaster
 from extender.hooks.handlers import Hooks
 from extender.kube.decode import pods
@@ -93,6 +93,7 @@ class Runtime:
         )
         bind_notes = BindNotes(metrics, cluster, ports.events, clock, settings.bind_timeout_s)
         scheduler_notes = SchedulerNotes(cluster.liveness, metrics, clock)
+        cluster.liveness.on_change(scheduler_notes.liveness_changed)
         wake = scheduler_notes.counted(ports.waker)
 
         # Reservations, the answers of the hooks, and planning.
@@ -156,7 +157,8 @@ class Runtime:
             *(PeriodicTask(timer, each.reload, every_s=each.reload_s) for each in certificates),
         ]
         metrics.waiting_binds.set_function(lambda: core.permit.waiting_binds)
-        past_durations = learn_from(cluster)
+        past_durations = DurationHistory()
+        cluster.watch_pods(DurationLearner(cluster, past_durations).seen)
         self.pages = create_app(
             AppContext(
                 history=history,

@@ -167,7 +167,6 @@ class Cluster:
         self.freshness = Freshness()
         #: Liveness of each scheduler name; without names, no scheduler is expected.
         self.liveness = liveness or SchedulerLiveness((), clock)
-        self.watch_pods(self._notify_liveness)
 
     @classmethod
     def of(cls, settings: Settings, clock: Clock) -> Cluster:
@@ -228,56 +227,62 @@ class Cluster:
     def snapshot(self, now: float) -> Snapshot:
         """Return the cluster at *now*, with every reservation counted as if it were used."""
         with self._lock:
-            self._pods.mark_stuck(self._clock.monotonic())
-            self._forget_shrunk()
-            rejected, before = self.rejected_nodes.by_gang(), self._rejected_shown
-            self._gangs.touch(dict(before.items() ^ rejected.items()))
-            self._rejected_shown = rejected
-            drained = self.reservations.drain(self._gangs.stale)
-            self._gangs.touch(drained.touched)
-            self._usage.reserve(drained.steps)
-            self._sort_policy()
-            gangs = self._gangs.publish(
-                lambda key: (
-                    None
-                    if self._pods.belongs_to_other_scheduler(key)
-                    else assemble(
-                        key,
-                        self._groups.get(key),
-                        self._pods.members(key),
-                        drained.reservations.get(key, {}),
-                        self._policy,
-                        now + drained.backoff[key] if key in drained.backoff else 0.0,
-                        rejected.get(key, frozenset()),
-                    )
+            snapshot = self._snapshot(now)
+        self.partial_gangs.report()
+        return snapshot
+
+    def _snapshot(self, now: float) -> Snapshot:
+        monotonic = self._clock.monotonic()
+        self._pods.mark_stuck(monotonic)
+        self._forget_shrunk()
+        rejected, before = self.rejected_nodes.expire(), self._rejected_shown
+        self._gangs.touch(dict(before.items() ^ rejected.items()))
+        self._rejected_shown = rejected
+        drained = self.reservations.drain(self._gangs.stale)
+        self._gangs.touch(drained.touched)
+        self._usage.reserve(drained.steps)
+        self._sort_policy()
+        gangs = self._gangs.publish(
+            lambda key: (
+                None
+                if self._pods.belongs_to_other_scheduler(key)
+                else assemble(
+                    key,
+                    self._groups.get(key),
+                    self._pods.members(key),
+                    drained.reservations.get(key, {}),
+                    self._policy,
+                    now + drained.backoff[key] if key in drained.backoff else 0.0,
+                    rejected.get(key, frozenset()),
                 )
             )
-            return Snapshot(
-                generation=self.generation,
-                now=now,
-                nodes=self._usage.table(),
-                gangs=gangs,
-                queues=self._queues or {},
-                shares=self._shares or {},
-                namespaces=self._namespaces or {},
-                classes=self._classes or frozenset(),
-                usual_priority=self._policy.default_class,
-                exempt_groups=self._exempt_groups,
-                too_large=self._oversized.all(),
-                budgets=self._sorted_budgets or (),
-                quotas=self._sorted_quotas or {},
-                recently_admitted=self._recently_admitted(),
-                partial_gangs=self.partial_gangs.among(gangs, self._clock.monotonic()),
-                protected=self.partial_gangs.protected(gangs, self._clock.monotonic()),
-                stuck=self._pods.stuck,
-                schedulers=self.liveness.statuses(),
-                rejected_nodes={
-                    pod.shape: names
-                    for key, names in rejected.items()
-                    if key in gangs
-                    for pod in gangs[key].waiting
-                },
-            )
+        )
+        return Snapshot(
+            generation=self.generation,
+            now=now,
+            nodes=self._usage.table(),
+            gangs=gangs,
+            queues=self._queues or {},
+            shares=self._shares or {},
+            namespaces=self._namespaces or {},
+            classes=self._classes or frozenset(),
+            usual_priority=self._policy.default_class,
+            exempt_groups=self._exempt_groups,
+            too_large=self._oversized.all(),
+            budgets=self._sorted_budgets or (),
+            quotas=self._sorted_quotas or {},
+            recently_admitted=self._recently_admitted(),
+            partial_gangs=self.partial_gangs.update(gangs, monotonic),
+            protected=self.partial_gangs.protected(gangs, monotonic),
+            stuck=self._pods.stuck,
+            schedulers=self.liveness.statuses(),
+            rejected_nodes={
+                pod.shape: names
+                for key, names in rejected.items()
+                if key in gangs
+                for pod in gangs[key].waiting
+            },
+        )
 
     @property
     def stale_gangs(self) -> int:
@@ -474,6 +479,12 @@ class Cluster:
         """Return why the cache is not complete or not fresh; nothing when it is."""
         return self.freshness.problems(self._clock.monotonic())
 
+    def show_liveness(self, uid: PodUid, pod: Pod | None) -> None:
+        """Show a pod to `liveness`; those of native groups wait for each other first."""
+        seen = self._pods.seen(uid)
+        is_native = seen is not None and seen[1].native
+        self.liveness.pod_seen(uid, None if is_native else pod)
+
     # ── listeners ─────────────────────────────────────────────────────────────────────────
 
     def on_change(self, listener: Callable[[], None]) -> None:
@@ -498,12 +509,6 @@ class Cluster:
         if changes.changed:
             self.generation = next(self._generations)
         self._listeners.notify(changes)
-
-    def _notify_liveness(self, uid: PodUid, pod: Pod | None) -> None:
-        """Pass pending pods on, but not those of native groups, which wait for each other first."""
-        seen = self._pods.seen(uid)
-        is_native = seen is not None and seen[1].native
-        self.liveness.pod_seen(uid, None if is_native else pod)
 
     def _expected_until(self, pod: Pod) -> float:
         grace_s = min(pod.leaves_by - self._clock.now(), LONGEST_GRACE_S)

@@ -28,9 +28,9 @@ class _Source:
 class Freshness:
     """Written by the watches, read by health checks; each fact is one reference, so no lock."""
 
-    def __init__(self, stale_s: float = STALE_S, mute_s: float = SILENT_S) -> None:
+    def __init__(self, stale_s: float = STALE_S, silent_s: float = SILENT_S) -> None:
         self._stale_s = stale_s
-        self._silent_s = mute_s
+        self._silent_s = silent_s
         self._sources: dict[str, _Source] = {}
         #: When the API server last answered a probe; None while it is not probed.
         self._probed_at: float | None = None
@@ -91,14 +91,14 @@ class Freshness:
         After a silence each source must receive something again: its connection may be dead.
         """
         before, self._probe_error = self._probed_at, ""
-        mute_s = 0.0 if before is None else now - before
-        if mute_s <= self._silent_s:
+        silent_s = 0.0 if before is None else now - before
+        if silent_s <= self._silent_s:
             self._probed_at = now
             return 0.0
         self._fresh_until = float("-inf")
         self._trusted_from = now - _RECENT_S
         self._probed_at = now
-        return mute_s
+        return silent_s
 
     def probe_failed(self, why: str) -> None:
         """Record why the API server does not answer at the moment."""

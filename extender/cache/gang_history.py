@@ -67,6 +67,8 @@ class PartialGangs:
         self._is_new_term = False
         #: Until then, in monotonic seconds, any gang below its minimum is partial.
         self._discover_until = float("-inf")
+        #: Gangs that were found partial and not reported yet.
+        self._unreported: list[GangKey] = []
         self._notify: Callable[[GangKey], None] = lambda _: None
 
     def on_found(self, listener: Callable[[GangKey], None]) -> None:
@@ -81,8 +83,11 @@ class PartialGangs:
         """Record that a commit has ended and fewer *pods* than the minimum are bound."""
         self._known = {**self._known, group.key: _PartialGang.of(group, pods, now)}
 
-    def among(self, gangs: Mapping[GangKey, Gang], now: float) -> frozenset[GangKey]:
-        """Return those of *gangs* that are partial and still below their minimum."""
+    def update(self, gangs: Mapping[GangKey, Gang], now: float) -> frozenset[GangKey]:
+        """Keep the partial gangs that are still below their minimum; return their keys.
+
+        At the begin of a term this finds the gangs that an earlier leader left partial.
+        """
         if self._is_new_term:
             self._is_new_term, self._discover_until = False, now + ARRIVES_S
         if not self._known and now > self._discover_until:
@@ -100,9 +105,14 @@ class PartialGangs:
             found |= partial_before
         if self._known is known:  # else the event loop has changed it meanwhile
             self._known = found
-            for key in partial_before:
-                self._notify(key)
+            self._unreported += partial_before
         return frozenset(found)
+
+    def report(self) -> None:
+        """Pass the gangs that were found on to the listener; the cache calls it without a lock."""
+        found, self._unreported = self._unreported, []
+        for key in found:
+            self._notify(key)
 
     def protected(self, gangs: Mapping[GangKey, Gang], now: float) -> dict[PodUid, str]:
         """Return the pods of partial gangs that must not be evicted yet, each with the reason."""
@@ -140,7 +150,7 @@ class RejectedNodes:
         #: How many pairs there are, by namespace and in all.
         self._counts: dict[str, int] = {}
         self._total = 0
-        #: The nodes by gang; expired ones are included until the next `by_gang`.
+        #: The nodes by gang; expired ones are included until the next `expire`.
         self._nodes: dict[GangKey, frozenset[str]] = {}
 
     def note(self, gang: GangKey, node: str, for_s: float) -> None:
@@ -150,7 +160,7 @@ class RejectedNodes:
     def note_all(self, gang: GangKey, nodes: Collection[str], for_s: float) -> None:
         """Remember the same of several nodes, perhaps thousands, while the event loop waits.
 
-        So expired pairs of other gangs stay until the next `by_gang`.
+        So expired pairs of other gangs stay until the next `expire`.
         """
         until = self._monotonic() + for_s
         with self._lock:
@@ -169,8 +179,8 @@ class RejectedNodes:
         """Return the rejected nodes of *gang*; usually none. Expired ones may be among them."""
         return self._nodes.get(gang, _NONE)
 
-    def by_gang(self) -> Mapping[GangKey, frozenset[str]]:
-        """Return the rejected nodes by gang; usually none."""
+    def expire(self) -> Mapping[GangKey, frozenset[str]]:
+        """Forget expired nodes; return the others by gang, usually none."""
         if not self._nodes:
             return {}
         with self._lock:

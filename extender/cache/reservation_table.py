@@ -25,7 +25,6 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Collection, Iterable, KeysView, Mapping
 from enum import IntEnum
-from math import inf
 from typing import NamedTuple, TypeVar
 
 from extender.model.gang import GangKey
@@ -123,8 +122,8 @@ class ReservationTable:
         monotonic: Callable[[], float],
         seen: Callable[[PodUid], Pod | None],
         freed: Callable[[], None],
-        changed: Callable[[str], None] = lambda node: None,
-        shown_until: Callable[[], float] = lambda: inf,
+        changed: Callable[[str], None],
+        shown_until: Callable[[], float],
     ) -> None:
         self._monotonic = monotonic
         #: Returns up to which moment the watch has shown what became of pods.
@@ -274,14 +273,11 @@ class ReservationTable:
                 self._put(new, known)
             return True
 
-    def revert(self, uid: PodUid, node: str) -> bool:
-        """Make a pod RESERVED again because its binding failed; False without a reservation."""
+    def revert(self, uid: PodUid, node: str) -> None:
+        """Make a pod RESERVED again because its binding failed."""
         with self.lock:
-            known = self._by_uid.get(uid)
-            if known is None:
-                return False
-            self._revert(known, node)
-            return True
+            if (known := self._by_uid.get(uid)) is not None:
+                self._revert(known, node)
 
     def _revert(self, known: Reservation, node: str) -> None:
         new = known._replace(node=node, stage=Stage.RESERVED)
@@ -312,7 +308,7 @@ class ReservationTable:
             self._on_freed()
         return known is not None
 
-    def expire(self, key: GangKey) -> int:
+    def expire(self, key: GangKey) -> None:
         """Release the reservations of a gang that kube-scheduler does not count yet."""
         with self.lock:
             releasable = [each for each in self.of_gang(key) if each.stage <= Stage.FILTERED]
@@ -320,7 +316,6 @@ class ReservationTable:
                 self._drop(each.uid)
         if releasable:
             self._on_freed()
-        return len(releasable)
 
     def release_all(self) -> None:
         """Release all reservations that kube-scheduler does not count yet."""

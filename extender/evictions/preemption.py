@@ -249,17 +249,25 @@ ProblemOf: TypeAlias = Callable[[str, str, Resources], Problem | None]
 class Preemption:
     """Checks the victims of kube-scheduler against gangs and queues."""
 
-    def __init__(self, cluster: Cluster, plan: Callable[[], Plan], problem_of: ProblemOf) -> None:
+    def __init__(
+        self,
+        cluster: Cluster,
+        plan: Callable[[], Plan],
+        problem_of: ProblemOf,
+        monotonic: Callable[[], float],
+    ) -> None:
         self._cluster = cluster
         self._reservations = cluster.reservations
         self._plan = plan
         self._problem_of = problem_of
+        self._monotonic = monotonic
         self._pending = PendingPreemptions(cluster, plan)
 
     def allowed_nodes(
-        self, pod: Pod, member: Membership, victims: Mapping[str, Sequence[str]], now: float
+        self, pod: Pod, member: Membership, victims: Mapping[str, Sequence[str]]
     ) -> dict[str, Sequence[str]]:
         """Return the nodes whose victims may be evicted, with those victims."""
+        now = self._monotonic()
         self._pending.update(pod.uid, now)
         queue, problem = self._queue_of(member.key, pod.namespace, member.queue)
         is_new = (
@@ -281,17 +289,17 @@ class Preemption:
         self._pending.note(pod, queue if pod.ours else "", kept, now)
         return {node: [each.uid for each in evicted] for node, evicted in kept.items()}
 
-    def may_take(self, uid: PodUid, now: float) -> bool:
+    def may_lose(self, uid: PodUid) -> bool:
         """Return whether an allowed preemption may be evicting *uid* now."""
-        return self._pending.may_take(uid, now)
+        return self._pending.may_take(uid, self._monotonic())
 
-    def may_leave(self, gang: GangKey, role: str | None, beside: Set[PodUid], now: float) -> int:
+    def may_leave(self, gang: GangKey, role: str | None, beside: Set[PodUid]) -> int:
         """Count the members of a gang that may be evicted now beside others; for any thread."""
-        return self._pending.count_members(gang, role, beside, now)
+        return self._pending.count_members(gang, role, beside, self._monotonic())
 
-    def may_end(self, gang: GangKey, now: float) -> bool:
-        """Return whether one preemption may be evicting all members of a gang on nodes."""
-        on_nodes = self._cluster.on_nodes(gang)
+    def may_lose_all(self, gang: GangKey) -> bool:
+        """Return the same for all members of a gang on nodes; later members are not included."""
+        on_nodes, now = self._cluster.on_nodes(gang), self._monotonic()
         # A gang without members on nodes starts from none and needs all of its minimum anyway.
         return any(not on_nodes - choice for choice in self._pending.choices(gang, now) if on_nodes)
 

@@ -110,13 +110,6 @@ def name_of(key: GangKey, queue: str) -> Name:
     return Name(namespace, queue, stem(name))
 
 
-def learn_from(cluster: Cluster) -> DurationHistory:
-    """Return a history that learns from *cluster* from now on."""
-    past_durations = DurationHistory()
-    cluster.watch_pods(DurationLearner(cluster, past_durations).seen)
-    return past_durations
-
-
 class DurationLearner:
     """Record durations; called in the thread that watches pods."""
 

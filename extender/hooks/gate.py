@@ -22,7 +22,7 @@ from extender.model.gang import GangKey, Membership, PodGroup
 from extender.model.pod import SYSTEM_NAMESPACE, Pod, PodUid, Shape
 from extender.model.reason import Reason
 from extender.planner.plan import STARTED, GangStatus, Plan
-from extender.ports import Whose
+from extender.ports import Clock, Whose
 from extender.reservations.arrivals import ArrivingGangs
 from extender.reservations.ledger import Ledger
 
@@ -52,8 +52,8 @@ class RecentOffers:
         self._exists = exists
         self._by_shape: LRUCache[Shape, _Offered] = LRUCache(MOST_SHAPES)
 
-    def recent(self, shape: Shape, offered: Sequence[str]) -> Collection[str]:
-        """Return *offered* and the nodes recently offered for *shape* that still exist."""
+    def add(self, shape: Shape, offered: Sequence[str]) -> Collection[str]:
+        """Remember *offered*; return all nodes recently offered for *shape* that still exist."""
         now = self._monotonic()
         recent = self._by_shape.get(shape)
         if recent is None or now - recent.since > 2 * RECENT_S:
@@ -110,6 +110,8 @@ class Gate:
         ledger: Ledger,
         arrivals: ArrivingGangs,
         plan: PlanRequests,
+        preemption: Preemption,
+        clock: Clock,
         prefer: str = "nothing",
         exempt: Collection[str] = (),
     ) -> None:
@@ -120,18 +122,14 @@ class Gate:
         #: pack, spread or nothing: see the setting.
         self._prefer = prefer
         self._exempt = frozenset({SYSTEM_NAMESPACE, *exempt})
-        self._preemption = preemption = Preemption(cluster, plan, ledger.allowance.problem_of)
-        cluster.pending_evictions.granted = lambda gang, role, beside: preemption.may_leave(
-            gang, role, beside, ledger.now()
-        )
-        self._offers = RecentOffers(ledger.now, lambda name: cluster.node(name) is not None)
+        self._preemption = preemption
+        self._offers = RecentOffers(clock.monotonic, lambda name: cluster.node(name) is not None)
 
     def filter(self, pod: Pod, member: Membership, offered: Sequence[str]) -> Filtered:
         """Return the *offered* nodes that *pod* may use now, and record the result."""
-        self._ledger.hook_called()
         answer = self._answer(pod, member, offered)
         if answer.nodes:
-            self._ledger.filter_results.passed(pod, member)
+            self._ledger.passed(pod, member)
         else:
             self._ledger.refused(pod.uid)
         return answer
@@ -153,13 +151,10 @@ class Gate:
         name reaches bind only after filter, so a bind without filter comes from a scheduler that
         we do not serve; raise `OtherSchedulersPod` then.
         """
-        answers = self._ledger.filter_results
-        # Filter's answer first: it is dropped once the watch shows the pod, so one of both exists.
-        filtered = answers.filtered(uid)
-        pod = self._cluster.pod(uid) or (filtered.pod if filtered else None)
+        pod = self._ledger.pod(uid)
         if pod is None:
             return Whose.UNKNOWN
-        if not pod.ours and not answers.has_passed(uid):
+        if not pod.ours and not self._ledger.has_passed(uid):
             raise OtherSchedulersPod
         return Whose.SCHEDULERS if pod.is_unmanaged else Whose.OURS
 
@@ -213,12 +208,12 @@ class Gate:
                 node := self._ledger.assign_node(pod, reservation, offered)
             ):
                 return _steered(node)
-        reason = self._refusal_reason(pod, member.key, group.min_member, queue)
+        reason = self._find_reason(pod, member.key, group.min_member, queue)
         return self._refuse_all(pod, offered, reason)
 
     def _permanent_reason(self, pod: Pod, member: Membership) -> Reason | None:
         """Return why a pod cannot start under any plan, None if it can."""
-        if self._ledger.filter_results.is_gone(pod.uid):
+        if self._ledger.is_gone(pod.uid):
             # kube-scheduler learns of the deletion soon; do not spend capacity or a reservation.
             return Reason.NOT_ENOUGH_MEMBERS
         # Applies to a pod without a gang, too: an unreadable or too large object does not start.
@@ -242,7 +237,7 @@ class Gate:
         """Admit a pod directly if its queue allows it; no gang needs to wait for it."""
         nodes = self._ledger.admit_directly(pod, member.key, queue, offered)
         if nodes is None:
-            return _refused(offered, self._refusal_reason(pod, member.key, min_member, queue))
+            return _refused(offered, self._find_reason(pod, member.key, min_member, queue))
         if not nodes:
             return _refused(offered, Reason.BEHIND_IN_ORDER)
         return Filtered(nodes, _refusals_of_others(offered, nodes, Reason.BEHIND_IN_ORDER))
@@ -275,23 +270,15 @@ class Gate:
         self, pod: Pod, member: Membership, victims: Mapping[str, Sequence[str]]
     ) -> dict[str, Sequence[str]]:
         """Return the candidate nodes whose victims may be evicted; without any, none is."""
-        return self._preemption.allowed_nodes(pod, member, victims, self._ledger.now())
-
-    def may_lose(self, uid: PodUid) -> bool:
-        """Return whether kube-scheduler was allowed to evict a pod and may still do so."""
-        return self._preemption.may_take(uid, self._ledger.now())
-
-    def may_lose_all(self, gang: GangKey) -> bool:
-        """Return the same for all members of a gang on nodes; later members are not included."""
-        return self._preemption.may_end(gang, self._ledger.now())
+        return self._preemption.allowed_nodes(pod, member, victims)
 
     def _is_undecided(self, key: GangKey) -> bool:
         """Return whether no plan has decided about the gang as a whole yet."""
         verdict = self._plan().verdicts.get(key)
         return verdict is None or verdict.reason in _UNDECIDED
 
-    def _refusal_reason(self, pod: Pod, key: GangKey, min_member: int, queue: str) -> Reason:
-        """Return the reason of a refusal; hurry the next cycle if only a plan is missing."""
+    def _find_reason(self, pod: Pod, key: GangKey, min_member: int, queue: str) -> Reason:
+        """Find the reason of a refusal, and hurry the next cycle if only a plan is missing."""
         reason = self._why(pod, key, min_member, queue)
         if reason is Reason.BEHIND_IN_ORDER and self._is_undecided(key):
             self._plan.hurry()
@@ -299,7 +286,7 @@ class Gate:
 
     def _refuse_all(self, pod: Pod, offered: Sequence[str], reason: Reason) -> Filtered:
         """Refuse all recent nodes: no node and no eviction helps, and preempt would veto it."""
-        return _refused(self._offers.recent(pod.shape, offered), reason)
+        return _refused(self._offers.add(pod.shape, offered), reason)
 
     def _why(self, pod: Pod, key: GangKey, min_member: int, queue: str) -> Reason:
         """Return the reason for a member without a placement; it may be newer than the plan."""
@@ -313,7 +300,7 @@ class Gate:
         # The plan's verdict is not about this pod; these reasons hold without a plan.
         if self._cluster.is_closed(queue):
             return Reason.QUEUE_CLOSED
-        problem = self._ledger.allowance.problem_of(queue, pod.namespace, pod.requests)
+        problem = self._ledger.check_queue(queue, pod.namespace, pod.requests)
         return problem.reason if problem is not None else Reason.BEHIND_IN_ORDER
 
 

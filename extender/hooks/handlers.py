@@ -53,8 +53,8 @@ class RetryDelay:
         self._delay_s = delay_s
         self._last: LRUCache[PodUid, _Refused] = LRUCache(_REMEMBERED)
 
-    def delay_s(self, uid: PodUid, now: float) -> float:
-        """Return how long to delay the refusal of *uid*; mostly 0."""
+    def refused(self, uid: PodUid, now: float) -> float:
+        """Record a refusal of *uid*, and return how long to delay it; mostly 0."""
         last = self._last.get(uid, _NEVER)
         is_soon = now - last.at < _SOON_S
         self._last[uid] = _Refused(now, is_soon)
@@ -225,7 +225,7 @@ class Hooks:
         if answer.nodes:
             return HookAnswer(body)
         self._refused_namespaces.refused(pod.namespace, member.key, answer.outcome, self._called_at)
-        delay_s = self.retries.delay_s(pod.uid, self._called_at)
+        delay_s = self.retries.refused(pod.uid, self._called_at)
         if delay_s:
             self._delayed_refusals.inc()
         return HookAnswer(body, delay_s)

@@ -51,7 +51,7 @@ class Assembling:
             yield from self.evaluate(attempt, now)
 
     def _begin(self, group: PodGroup, now: float) -> GangAttempt:
-        timeouts = self._learned.current(now)
+        timeouts = self._learned.current
         attempt = self._table.attempts[group.key] = GangAttempt(
             group=group,
             epoch=next(self._epochs),
@@ -146,7 +146,7 @@ class Assembling:
         if any(self._is_too_large(group, scheduled.total, now) for group, scheduled in demands):
             yield from self._table.end(attempt, Cause.TOO_LARGE, now)
             return
-        if now + self._learned.current(now).commit_s > attempt.give_up:
+        if now + self._learned.current.commit_s > attempt.give_up:
             yield from self._table.end(attempt, Cause.TOO_LATE, now)
             return
         self._table.move_attempt(attempt, AttemptState.COMMITTING)
@@ -158,7 +158,7 @@ class Assembling:
 
     def _is_too_large(self, group: PodGroup, scheduled: int, now: float) -> bool:
         """Return whether binding takes longer than the commit may; surplus members do not count."""
-        timeouts = self._learned.current(now)
+        timeouts = self._learned.current
         return timeouts.commit_needs_s(group.min_member - scheduled) > timeouts.commit_s
 
     def verify_failed(self, event: VerifyFailed, now: float) -> Iterator[Instruction]:
@@ -167,7 +167,7 @@ class Assembling:
         if attempt is None:
             return
         self._table.move_attempt(attempt, AttemptState.ASSEMBLING, Cause.UNVERIFIED)
-        attempt.reread_at = now + self._learned.current(now).reread_s
+        attempt.reread_at = now + self._learned.current.reread_s
         if attempt.reread_at >= attempt.deadline:
             yield from self._table.end(attempt, Cause.UNVERIFIED, now)
             return
@@ -216,7 +216,7 @@ class Assembling:
     def start_grace_period(self, attempt: GangAttempt, now: float) -> None:
         """Give a gang that lost a member a grace period: controllers replace pods quickly."""
         if attempt.recount_at is None:
-            attempt.recount_at = now + self._learned.current(now).grace_s
+            attempt.recount_at = now + self._learned.current.grace_s
             self._table.alarms.set(attempt.recount_at, attempt.key)
 
     def group_changed(

@@ -76,7 +76,7 @@ class Committing:
 
     def _follow(self, attempt: GangAttempt, now: float) -> Iterator[Instruction]:
         """Send the binds that waited for the outcome of the others, if some of those are bound."""
-        answer_s = self._learned.current(now).answer_s
+        answer_s = self._learned.current.answer_s
         gone = cause_to_refuse_group(self._facts.group(attempt.key), attempt.group.uid)
         if gone is None and not any(map(self._is_there, attempt.bound)):
             # The outcome of the others is unknown, or the bound members are gone since.
@@ -130,7 +130,7 @@ class Committing:
             return
         self._table.partial_until.pop(attempt.key, None)
         self._table.move_attempt(attempt, AttemptState.PARTIAL)
-        timeouts = self._learned.current(now)
+        timeouts = self._learned.current
         attempt.deadline = now + (timeouts.evict_partial_s or timeouts.partial_s)
         self._schedule_check(attempt, now)
         for pod in self._facts.pods_of(attempt.key):
@@ -139,7 +139,7 @@ class Committing:
 
     def found_partial(self, event: FoundPartial, now: float) -> Iterable[Instruction]:
         """Evict a gang in time that an earlier leader bound in part, if that is configured."""
-        after_s = self._learned.current(now).evict_partial_s
+        after_s = self._learned.current.evict_partial_s
         group = self._facts.group(event.gang)
         if self._table.closed or not after_s or group is None or not self._is_partial(group):
             return ()
@@ -193,7 +193,7 @@ class Committing:
 
     def _schedule_check(self, attempt: GangAttempt, now: float) -> None:
         """Check again by a timer, too: the end of a member's reservation is not reported."""
-        check_at = now + self._learned.current(now).check_s
+        check_at = now + self._learned.current.check_s
         attempt.check_at = min(check_at, attempt.deadline)
         self._table.alarms.set(attempt.check_at, attempt.key)
 
@@ -234,7 +234,7 @@ class Committing:
             if self._table.attempts.get(attempt.key) is attempt:
                 self._schedule_check(attempt, now)
             return
-        timeouts = self._learned.current(now)
+        timeouts = self._learned.current
         group = self._facts.group(attempt.key) or attempt.group
         if attempt.binds:
             self._table.alarms.set(now + timeouts.commit_s, attempt.key)

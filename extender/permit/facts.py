@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Protocol
+from collections.abc import Callable, Iterable
 
 from extender.cache.cluster import Cluster
 from extender.model.gang import GangKey
@@ -11,20 +10,17 @@ from extender.model.pod import PodUid, Shape
 from extender.reservations.ledger import Ledger
 
 
-class Evictions(Protocol):
-    """What kube-scheduler may preempt: `hooks.gate.Gate`."""
-
-    def may_lose(self, uid: PodUid) -> bool:
-        """Return whether kube-scheduler may evict a pod, because the preempt hook allowed it."""
-
-    def may_lose_all(self, gang: GangKey) -> bool:
-        """Return the same of all members of a gang that are on nodes."""
-
-
 class CacheFacts:
     """Provides the facts of the state machine (`Facts`), without a lock."""
 
-    def __init__(self, cluster: Cluster, ledger: Ledger, evictions: Evictions) -> None:
+    def __init__(
+        self,
+        cluster: Cluster,
+        ledger: Ledger,
+        *,
+        may_lose: Callable[[PodUid], bool],
+        may_lose_all: Callable[[GangKey], bool],
+    ) -> None:
         self._cluster = cluster
         self._ledger = ledger
         self.pod = cluster.pod
@@ -35,15 +31,15 @@ class CacheFacts:
         self.scheduled_in_role = cluster.scheduled_in_role
         self.node = cluster.node
         self.may_bind = ledger.may_bind
-        self.may_lose = evictions.may_lose
-        self.may_lose_all = evictions.may_lose_all
+        self.may_lose = may_lose
+        self.may_lose_all = may_lose_all
 
     def gang_of(self, uid: PodUid) -> GangKey | None:
         """Return the gang of a pod; None for one that is bound without a gang."""
         pod = self.arriving(uid)
         if pod is None or pod.is_unmanaged:
             return None
-        filtered = self._ledger.filter_results.filtered(uid)
+        filtered = self._ledger.filtered(uid)
         if filtered and not filtered.membership.named and self._cluster.seen(uid) is None:
             return None  # the implicit PodGroup of a single pod appears after the pod
         return self._ledger.gang_of(uid)
@@ -59,7 +55,7 @@ class CacheFacts:
         For a gang that kube-scheduler itself assembles it is always true: an earlier leader may
         have admitted the pod, and refusing one member would split the gang.
         """
-        return self._ledger.filter_results.has_passed(uid) or self._ledger.is_native(uid)
+        return self._ledger.has_passed(uid) or self._ledger.is_native(uid)
 
     def has_capacity(self, uid: PodUid, node: str) -> bool:
         """Return whether a node has free capacity for a pod.

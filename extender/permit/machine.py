@@ -120,9 +120,19 @@ class BindCalls:
         return Refuse(cause, self._facts.gang_of(order.uid)) if cause else entry
 
     def _refuse_capacity(self, order: BindOrder, now: float) -> Cause | None:
-        if is_node_full(order, self._table, self._facts, now):
+        if self.is_node_full(order, now):
             return Cause.NODE_FULL
         return None if self._facts.may_bind(order.uid, order.node) else Cause.CAPACITY_RESERVED
+
+    def is_node_full(self, order: BindOrder, now: float) -> bool:
+        """Return whether a pod of ours finds no capacity on a node that was bound to a moment ago.
+
+        Any thread may ask.
+        """
+        facts = self._facts
+        if order.whose is not Whose.OURS or not self._table.recent.bound_recently(order.node, now):
+            return False
+        return facts.node(order.node) is not None and not facts.has_capacity(order.uid, order.node)
 
     def _judge_wait(self, uid: PodUid, entry: Wait, now: float) -> Entry:
         gang = entry.group.key
@@ -181,7 +191,7 @@ class BindCalls:
         attempt = self._table.attempts.get(bind.gang) if bind.gang else None
         if attempt is not None and attempt.state in AFTER_COMMIT:
             attempt.binds[bind.uid] = bind
-        yield from self._table.commit((bind,), now + self._learned.current(now).answer_s)
+        yield from self._table.commit((bind,), now + self._learned.current.answer_s)
 
     # End
 
@@ -233,13 +243,6 @@ class BindCalls:
         yield Answer(event.id, Cause.PEER_GONE.text(bind.gang), Cause.PEER_GONE, age_s)
 
 
-def is_node_full(order: BindOrder, table: Table, facts: Facts, now: float) -> bool:
-    """Return whether a pod of ours finds no capacity on a node that was bound to a moment ago."""
-    if order.whose is not Whose.OURS or not table.recent.bound_recently(order.node, now):
-        return False
-    return facts.node(order.node) is not None and not facts.has_capacity(order.uid, order.node)
-
-
 def _needs_capacity(entry: Entry) -> bool:
     """Return whether a call may use capacity that is not reserved for its gang."""
     return isinstance(entry, BindNow) or (isinstance(entry, Wait) and entry.follows)
@@ -279,6 +282,7 @@ class StateMachine:
         self._assembling = Assembling(self._table, facts, self.learned)
         self._committing = Committing(self._table, facts, self.learned)
         calls = BindCalls(self._table, facts, self.learned, self._assembling, self._committing)
+        self.is_node_full = calls.is_node_full
         self._reactions: dict[type, Callable[[Any, float], Iterable[Instruction]]] = {
             Arrived: calls.arrived,
             PeerGone: calls.peer_gone,
@@ -305,6 +309,7 @@ class StateMachine:
 
         The steps are lazy: the caller must read all of them before it carries out any.
         """
+        self.learned.expire(now)
         return self._reactions[type(event)](event, now)
 
     @property
@@ -327,10 +332,6 @@ class StateMachine:
     def waiting_binds(self) -> int:
         """Return the number of pods whose bind waits or was sent."""
         return len(self._table.binds)
-
-    def is_node_full(self, order: BindOrder, now: float) -> bool:
-        """Return whether the node of a bind is full; any thread may ask."""
-        return is_node_full(order, self._table, self._facts, now)
 
     def state_of(self, gang: GangKey) -> AttemptState | None:
         """Return the state of the gang's attempt, None without any; safe from any thread."""
@@ -445,7 +446,6 @@ class StateMachine:
     # Time, open and close
 
     def _tick(self, event: Tick, now: float) -> Iterator[Instruction]:
-        self.learned.current(now)  # a learnt timeout expires in time, even if no bind comes
         for gang in self._table.alarms.pop_due(now):
             attempt = self._table.attempts.get(gang)
             if attempt is None:

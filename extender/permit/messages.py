@@ -88,6 +88,12 @@ class Event(msgspec.Struct, frozen=True):
     """Something that happened."""
 
 
+class GangEvent(Event, frozen=True):
+    """Something that happened to a gang."""
+
+    gang: GangKey
+
+
 class Arrived(Event, frozen=True):
     """A bind call arrived that requests *order*."""
 
@@ -122,10 +128,9 @@ class SiblingUnschedulable(Event, frozen=True):
     gang: GangKey
 
 
-class GroupChanged(Event, frozen=True):
+class GroupChanged(GangEvent, frozen=True):
     """A PodGroup was changed; None when it was deleted."""
 
-    gang: GangKey
     group: PodGroup | None
 
 
@@ -135,48 +140,36 @@ class NodeChanged(Event, frozen=True):
     name: str
 
 
-class StillIncomplete(Event, frozen=True):
+class StillIncomplete(GangEvent, frozen=True):
     """No further member of a gang has come for a while."""
 
-    gang: GangKey
 
-
-class Withdrawn(Event, frozen=True):
+class Withdrawn(GangEvent, frozen=True):
     """The reservations of a gang were released: its queue closed, changed, or has less capacity."""
 
-    gang: GangKey
 
-
-class FoundPartial(Event, frozen=True):
+class FoundPartial(GangEvent, frozen=True):
     """An earlier leader, or this replica before a restart, left a gang bound in part."""
 
-    gang: GangKey
 
-
-class EvictionStarted(Event, frozen=True):
+class EvictionStarted(GangEvent, frozen=True):
     """The eviction of a partial gang starts: all its members may be evicted."""
 
-    gang: GangKey
 
-
-class EvictionRefused(Event, frozen=True):
+class EvictionRefused(GangEvent, frozen=True):
     """A partial gang is not evicted, because one of its members would never come again."""
 
-    gang: GangKey
 
-
-class Verified(Event, frozen=True):
+class Verified(GangEvent, frozen=True):
     """The live PodGroup was read; None when it does not exist."""
 
-    gang: GangKey
     epoch: int
     group: PodGroup | None
 
 
-class VerifyFailed(Event, frozen=True):
+class VerifyFailed(GangEvent, frozen=True):
     """The live PodGroup could not be read."""
 
-    gang: GangKey
     epoch: int
 
 
@@ -261,14 +254,19 @@ class NodeInstruction(Instruction, frozen=True):
     node: str
 
 
+class GangInstruction(Instruction, frozen=True):
+    """Something to do about a gang."""
+
+    gang: GangKey
+
+
 class MarkWaiting(NodeInstruction, frozen=True):
     """Mark the reservation of the pod on *node* as WAITING."""
 
 
-class Verify(Instruction, frozen=True):
+class Verify(GangInstruction, frozen=True):
     """Read the PodGroup from the API server; its result is `Verified` or `VerifyFailed`."""
 
-    gang: GangKey
     epoch: int
     group: PodGroup
 
@@ -310,23 +308,19 @@ class Answer(Instruction, frozen=True):
     waited_s: float
 
 
-class BackOff(Instruction, frozen=True):
+class BackOff(GangInstruction, frozen=True):
     """Do not start the gang for *span_s* seconds."""
 
-    gang: GangKey
     span_s: float
 
 
-class ReportPartial(Instruction, frozen=True):
+class ReportPartial(GangInstruction, frozen=True):
     """A gang is below minMember after its bindings were sent."""
 
-    gang: GangKey
 
-
-class EvictPartial(Instruction, frozen=True):
+class EvictPartial(GangInstruction, frozen=True):
     """Evict the members of a partial gang that were bound."""
 
-    gang: GangKey
     orders: tuple[EvictOrder, ...]
 
 

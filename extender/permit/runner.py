@@ -35,6 +35,7 @@ from extender.permit.messages import (
     EvictionStarted,
     EvictPartial,
     FoundPartial,
+    GangEvent,
     GroupChanged,
     Instruction,
     Joined,
@@ -85,7 +86,7 @@ class BindDelay:
 
     def __init__(
         self,
-        is_node_full: Callable[[Arrived], bool],
+        is_node_full: Callable[[BindOrder, float], bool],
         admit: Callable[[Arrived], None],
         timer: LoopTimer,
         now: Callable[[], float],
@@ -100,10 +101,11 @@ class BindDelay:
 
     def add(self, call: Arrived) -> None:
         """Admit a call, or let it wait."""
-        if not self._is_node_full(call):
+        now = self._now()
+        if not self._is_node_full(call.order, now):
             self._admit(call)
             return
-        self._delayed[call.id] = _DelayedCall(call, self._now() + _LONGEST_S)
+        self._delayed[call.id] = _DelayedCall(call, now + _LONGEST_S)
         self._schedule_check()
 
     def remove(self, call: CallId) -> bool:
@@ -124,7 +126,7 @@ class BindDelay:
     def _check(self) -> None:
         self._is_check_scheduled, now = False, self._now()
         for each in tuple(self._delayed.values()):
-            is_over = now >= each.until or not self._is_node_full(each.call)
+            is_over = now >= each.until or not self._is_node_full(each.call.order, now)
             if is_over and self.remove(each.call.id):  # others may have admitted it meanwhile
                 self._admit(each.call)
         self._schedule_check()
@@ -182,7 +184,7 @@ class PermitRunner:
         self._working = threading.Lock()
         self._ids = count(1)
         self._answers: dict[CallId, TakeAnswer] = {}
-        self._bind_delay = BindDelay(self._is_node_full, self._post, timer, self._now)
+        self._bind_delay = BindDelay(machine.is_node_full, self._post, timer, self._now)
         self._timer_at: float | None = None
         self._reported_timeout_s: float | None = None
         self._drained: list[Future[None]] = []
@@ -201,8 +203,8 @@ class PermitRunner:
             EvictPartial: lambda it: undo.evict_all(
                 it.gang,
                 it.orders,
-                leaves=self._eviction_started,
-                stays=self._eviction_refused,
+                leaves=lambda gang: self._post_soon(EvictionStarted(gang)),
+                stays=lambda gang: self._post_soon(EvictionRefused(gang)),
             ),
             ReportPeerClosed: lambda it: observer.peer_closed(it.age_s),
         }
@@ -215,9 +217,6 @@ class PermitRunner:
         self._answers[call] = answer
         self._bind_delay.add(Arrived(call, order))
         return call
-
-    def _is_node_full(self, call: Arrived) -> bool:
-        return self._machine.is_node_full(call.order, self._now())
 
     def peer_gone(self, call: CallId) -> None:
         """Called when the caller of a bind has disconnected."""
@@ -245,8 +244,7 @@ class PermitRunner:
 
     def group_changed(self, gang: GangKey, group: PodGroup | None) -> None:
         """Called when a PodGroup was changed or deleted."""
-        if self._machine.state_of(gang) is not None:
-            self._post_soon(GroupChanged(gang, group))
+        self._post_about_attempt(GroupChanged(gang, group))
 
     def node_changed(self, name: str) -> None:
         """Called when a node was changed or deleted, after the cache shows it."""
@@ -255,13 +253,15 @@ class PermitRunner:
 
     def still_incomplete(self, gang: GangKey) -> None:
         """Called when no further member of an arriving gang has come for a while."""
-        if self._machine.state_of(gang) is not None:
-            self._post_soon(StillIncomplete(gang))
+        self._post_about_attempt(StillIncomplete(gang))
 
     def withdrawn(self, gang: GangKey) -> None:
         """Called when the reservations of a gang were released: it must not start with them."""
-        if self._machine.state_of(gang) is not None:
-            self._post_soon(Withdrawn(gang))
+        self._post_about_attempt(Withdrawn(gang))
+
+    def _post_about_attempt(self, event: GangEvent) -> None:
+        if self._machine.state_of(event.gang) is not None:
+            self._post_soon(event)
 
     def on_partial(self, listener: Callable[[GangKey], object]) -> None:
         """Call *listener* with a gang of which only a part was bound."""
@@ -416,14 +416,6 @@ class PermitRunner:
         message = "gang backs off" if instruction.span_s else "gang may start again"
         log_event(log, logging.INFO, message, gang=instruction.gang, span_s=instruction.span_s)
         self._ledger.back_off(instruction.gang, instruction.span_s)
-
-    def _eviction_started(self, gang: GangKey) -> None:
-        """Called, in any thread, when the eviction of a partial gang starts."""
-        self._post_soon(EvictionStarted(gang))
-
-    def _eviction_refused(self, gang: GangKey) -> None:
-        """Called, in any thread, when a partial gang is not evicted."""
-        self._post_soon(EvictionRefused(gang))
 
     def _report_partial(self, instruction: ReportPartial) -> None:
         log_event(log, logging.ERROR, "gang bound only in part", gang=instruction.gang)

@@ -117,18 +117,18 @@ class LearnedTimeout:
 
     def __init__(self, configured: Timeouts) -> None:
         self._configured = configured
-        self._current = configured
+        #: The timeouts in force.
+        self.current = configured
         self._ages: deque[float] = deque(maxlen=_AGREE)
         self._last_close = float("-inf")
         #: The observed httpTimeout of kube-scheduler, if it is shorter than configured.
         self.learnt_timeout_s: float | None = None
         self._learnt_at = 0.0
 
-    def current(self, now: float) -> Timeouts:
-        """Return the timeouts in force at *now*."""
+    def expire(self, now: float) -> None:
+        """Forget a learnt timeout that is too old; called before anything is decided."""
         if self.learnt_until is not None and now >= self.learnt_until:
             self.forget()
-        return self._current
 
     @property
     def learnt_until(self) -> float | None:
@@ -137,7 +137,7 @@ class LearnedTimeout:
 
     def forget(self) -> None:
         """Return to the configured timeouts."""
-        self.learnt_timeout_s, self._current = None, self._configured
+        self.learnt_timeout_s, self.current = None, self._configured
         self._ages.clear()
 
     def peer_closed(self, age_s: float, now: float) -> None:
@@ -154,7 +154,7 @@ class LearnedTimeout:
         if timeout_s >= self._configured.bind_timeout_s - _SPREAD_S:
             return
         self.learnt_timeout_s, self._learnt_at = timeout_s, now
-        self._current = self._configured.for_timeout(timeout_s)
+        self.current = self._configured.for_timeout(timeout_s)
 
 
 @dataclass(slots=True)

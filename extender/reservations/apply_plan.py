@@ -241,7 +241,7 @@ class PlanApplier:
                 return False
         total = sum(needs.values(), NOTHING)
         namespace = gang.group.namespace
-        return self._ledger.allowance.problem_of(gang.queue, namespace, total) is None
+        return self._ledger.allowance.check(gang.queue, namespace, total) is None
 
     def _still_waits(self, pod: Pod) -> bool:
         seen = self._cluster.pod(pod.uid)

@@ -57,8 +57,8 @@ class QueueAllowance:
         own = self._quotas.get(share_name(queue, namespace)) if self._has_shares else None
         return own or self._quotas.get(queue)
 
-    def problem_of(self, queue: str, namespace: str, amounts: Resources) -> Problem | None:
-        """Return which limit or guarantee *amounts* more would break; None when none."""
+    def check(self, queue: str, namespace: str, amounts: Resources) -> Problem | None:
+        """Bring the limits up to date; return which of them *amounts* more would break."""
         quota, top = self._quota(queue, namespace), self._quotas[TOP]
         share = self._cluster.share(queue, namespace)
         if share is not None and (quota is None or quota.name != share.name):
@@ -94,7 +94,7 @@ class QueueAllowance:
             spent = self._spent.get(queue, NOTHING)
             if any(a > left.amount(n) - spent.amount(n) for n, a in amounts.items() if a > 0):
                 return False
-        return self.problem_of(queue, namespace, amounts) is None
+        return self.check(queue, namespace, amounts) is None
 
     def count(self, queue: str, namespace: str, amounts: Resources) -> None:
         """Count *amounts* against limits and guarantees."""
@@ -140,16 +140,14 @@ class NodeCapacity:
 
     def slots(self, name: str, shape: Shape) -> int | None:
         """Return how many pods of *shape* fit on a node; None for an unknown node."""
-        counts = self._counts_of(shape)
-        return self._slots(name, shape, counts)
+        return self._slots(name, shape, self._counts_of(shape))
 
     @property
     def is_untouched(self) -> bool:
         """Return whether the count of kube-scheduler is right for every node."""
-        reservations = self._table
         return not (
-            reservations.reserved_nodes()
-            or reservations.committed_nodes()
+            self._table.reserved_nodes()
+            or self._table.committed_nodes()
             or self._starving
             or self._cluster.recently_shrunk()
         )

@@ -34,10 +34,12 @@ from extender.durations import Backoff
 from extender.model.gang import GangKey, Membership
 from extender.model.matching import accepts, is_schedulable_for
 from extender.model.pod import Pod, PodUid
+from extender.model.reason import Problem
+from extender.model.resources import Resources
 from extender.planner.plan import GangStatus, Plan
 from extender.ports import Clock, WakeOrder
 from extender.reservations.capacity import NodeCapacity, QueueAllowance
-from extender.reservations.wakeups import FilterResults, WakeUps
+from extender.reservations.wakeups import FilteredPod, FilterResults, WakeUps
 
 #: How much longer a reservation lasts while kube-scheduler is busy with other pods.
 BUSY_FACTOR = 6
@@ -73,7 +75,7 @@ class Ledger:
         self._table = cluster.reservations
         self._clock = clock
         self._timeout_s = ticket_s
-        #: When kube-scheduler last called for any pod.
+        #: When filter last answered for any pod; soon after that, reserved pods may yet come.
         self._called_at = float("-inf")
         self.filter_results = FilterResults()
         self.allowance = QueueAllowance(cluster)
@@ -97,19 +99,31 @@ class Ledger:
         """Call *listener* with a gang whose reservations expired, and with its backoff."""
         self._listeners.append(listener)
 
-    def hook_called(self) -> None:
-        """Record that kube-scheduler works through its queue: reserved pods may yet come."""
-        self._called_at = self._clock.monotonic()
+    # ── filter results ────────────────────────────────────────────────────────────────────
 
-    def now(self) -> float:
-        """Return the time by which reservations last."""
-        return self._clock.monotonic()
+    def passed(self, pod: Pod, member: Membership) -> None:
+        """Record that filter admitted a pod."""
+        self._called_at = self._clock.monotonic()
+        self.filter_results.passed(pod, member)
 
     def refused(self, uid: PodUid) -> None:
         """Record that filter refused a pod: if it has a reservation, it must be woken."""
+        self._called_at = self._clock.monotonic()
         self.filter_results.refused(uid)
         if self._table.of(uid) is not None:
             self._urgent.append(uid)
+
+    def filtered(self, uid: PodUid) -> FilteredPod | None:
+        """Return an admitted pod as filter saw it, until the watch shows it."""
+        return self.filter_results.filtered(uid)
+
+    def has_passed(self, uid: PodUid) -> bool:
+        """Return whether filter last admitted a pod, and it has not been seen on a node since."""
+        return self.filter_results.has_passed(uid)
+
+    def is_gone(self, uid: PodUid) -> bool:
+        """Return whether the watch has shown that a pod is gone, before kube-scheduler perhaps."""
+        return self.filter_results.is_gone(uid)
 
     # ── create ────────────────────────────────────────────────────────────────────────────
 
@@ -324,12 +338,16 @@ class Ledger:
         member = seen[1] if seen else filtered.membership if filtered else None
         return member is not None and member.native
 
+    def check_queue(self, queue: str, namespace: str, amounts: Resources) -> Problem | None:
+        """Return which limit or guarantee *amounts* more of a queue would break; None when none."""
+        return self.allowance.check(queue, namespace, amounts)
+
     def _queue_allows(self, pod: Pod, uid: PodUid) -> bool:
         """Return whether the queue admits a pod whose reservation expired, or is not ours."""
         queue, problem = self._cluster.queue_of(*self._queue_request_of(pod, uid))
         if problem is not None:
             return False
-        return self.allowance.problem_of(queue, pod.namespace, pod.requests) is None
+        return self.allowance.check(queue, pod.namespace, pod.requests) is None
 
     def _queue_request_of(self, pod: Pod, uid: PodUid) -> tuple[GangKey | None, str, str]:
         """Return the gang of a pod, its namespace, and the queue that gang or pod names."""
@@ -391,13 +409,12 @@ class Ledger:
 
     def gang_of(self, uid: PodUid) -> GangKey | None:
         """Return the gang of one of our pods, also of a pod that only filter has seen so far."""
-        gang = self._cluster.gang_of(uid)
-        if gang is not None:
-            return gang
+        # Filter's first: it is forgotten once the watch shows the pod, so one of both is there.
         filtered = self.filter_results.filtered(uid)
-        if filtered is None:
-            return self._cluster.gang_of(uid)  # shown by the watch, so forgotten, in between
-        return filtered.membership.key if filtered.pod.ours else None
+        gang = self._cluster.gang_of(uid)
+        if gang is None and filtered is not None and filtered.pod.ours:
+            return filtered.membership.key
+        return gang
 
     def pod(self, uid: PodUid) -> Pod | None:
         """Return a pod as last seen, or as filter saw it before the watch showed it."""

@@ -42,7 +42,7 @@ class SchedulerProbe:
         liveness = self._cluster.liveness
         liveness.update()
         for name in liveness.names:
-            pod = liveness.due_for_probe(name, self._has_no_reservation)
+            pod = liveness.choose_for_probe(name, self._has_no_reservation)
             if pod is not None:
                 self._wake([self._wake_order(pod)])
         return False

@@ -57,22 +57,13 @@ class FilterResults:
     def passed(self, pod: Pod, membership: Membership) -> None:
         """Record that filter admitted *pod*."""
         self._refused.pop(pod.uid, None)
-        self._filtered.pop(pod.uid, None)
-        self._filtered[pod.uid] = FilteredPod(pod, membership)
-        if len(self._filtered) > self._remembered:
-            _forget_some(self._filtered)
-        self._awaiting_bind.pop(pod.uid, None)
-        self._awaiting_bind[pod.uid] = None
-        if len(self._awaiting_bind) > 10 * self._remembered:
-            _forget_some(self._awaiting_bind)
+        _remember(self._filtered, pod.uid, FilteredPod(pod, membership), self._remembered)
+        _remember(self._awaiting_bind, pod.uid, None, 10 * self._remembered)
 
     def refused(self, uid: PodUid) -> None:
         """Record that filter refused a pod."""
         self._awaiting_bind.pop(uid, None)
-        self._refused.pop(uid, None)
-        self._refused[uid] = next(self.sequence)
-        if len(self._refused) > 10 * self._remembered:
-            _forget_some(self._refused)
+        _remember(self._refused, uid, next(self.sequence), 10 * self._remembered)
 
     def filtered(self, uid: PodUid) -> FilteredPod | None:
         """Return an admitted pod as filter last saw it."""
@@ -91,9 +82,7 @@ class FilterResults:
         if pod is not None:
             self._gone.pop(uid, None)
         else:
-            self._gone[uid] = None
-            if len(self._gone) > _MOST_GONE:
-                _forget_some(self._gone)
+            _remember(self._gone, uid, None, _MOST_GONE)
         self._filtered.pop(uid, None)
         if pod is None or pod.node:
             self._refused.pop(uid, None)
@@ -104,10 +93,13 @@ class FilterResults:
         return uid in self._gone
 
 
-def _forget_some(remembered: dict[PodUid, Any]) -> None:
-    """Drop the oldest twentieth, so that this is seldom needed."""
-    for uid in list(remembered)[: max(1, len(remembered) // 20)]:
-        remembered.pop(uid, None)
+def _remember(remembered: dict[PodUid, Any], uid: PodUid, value: object, most: int) -> None:
+    """Add an entry as the newest; above *most*, drop the oldest twentieth."""
+    remembered.pop(uid, None)
+    remembered[uid] = value
+    if len(remembered) > most:
+        for oldest in list(remembered)[: max(1, len(remembered) // 20)]:
+            remembered.pop(oldest, None)
 
 
 #: A woken pod that has not come to filter after so long is woken again.

@@ -34,7 +34,6 @@ class SchedulerNotes:
         self._silent: set[str] = set()
         self._rivals: set[str] = set()
         self._limited_log = RateLimitedLog(log)
-        liveness.on_change(self._changed)
         metrics.other_extenders.set_function(self._count_rivals)
         for name in liveness.names:
             metrics.last_hook.labels(name).set_function(partial(self._called_at, name))
@@ -68,7 +67,8 @@ class SchedulerNotes:
     def _called_at(self, name: str) -> float:
         return self._liveness.statuses()[name].called_at
 
-    def _changed(self, status: SchedulerStatus) -> None:
+    def liveness_changed(self, status: SchedulerStatus) -> None:
+        """Called with a scheduler name whose liveness has changed."""
         if status.rival and status.rival not in self._rivals:
             # Tenants may write any name on their pods.
             if len(self._rivals) >= _MOST_RIVALS:

@@ -99,7 +99,6 @@ class System:
         )
         self._published, self._gate, self._runner = core.published, core.gate, core.permit
         self._ledger, self._cycle = core.ledger, core.planning
-        liveness.on_change(lambda _: self._cycle.request_cycle())
         PeriodicTask(time, core.ledger.check_due, every_s=LOOK_S).start()
         PeriodicTask(
             time, SchedulerProbe(cluster, self._wake, list).probe, every_s=SUMMONS_LOOK_S

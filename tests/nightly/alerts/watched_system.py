@@ -62,7 +62,8 @@ class WatchedSystem(System):
             clock=time,
         )
         self._api_metrics = PrometheusApiMetrics(self.metrics)
-        SchedulerNotes(self._cluster.liveness, self.metrics, time)
+        notes = SchedulerNotes(self._cluster.liveness, self.metrics, time)
+        self._cluster.liveness.on_change(notes.liveness_changed)
         policies = PolicyFile()
         create_app(
             AppContext(

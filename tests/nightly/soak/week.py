@@ -74,6 +74,7 @@ class WholeSystem(System):
             pending=self._cluster.pending_evictions,
         )
         self._notes = SchedulerNotes(self._cluster.liveness, self.metrics, time)
+        self._cluster.liveness.on_change(self._notes.liveness_changed)
 
     def _observer(self) -> Observer:
         return BindNotes(self.metrics, self._cluster, self._announcer, self._time, 45.0)

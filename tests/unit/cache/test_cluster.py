@@ -491,14 +491,14 @@ def test_single_facts_can_be_read_while_a_snapshot_is_made(
         made.reservations.advance(uid("w-0"), Stage.FILTERED)
         answered.set()
 
-    by_gang = made.rejected_nodes.by_gang
+    expire = made.rejected_nodes.expire
 
     def take_long() -> Mapping[GangKey, frozenset[str]]:
         threading.Thread(target=ask, daemon=True).start()
         assert answered.wait(5)
-        return by_gang()
+        return expire()
 
-    monkeypatch.setattr(made.rejected_nodes, "by_gang", take_long)
+    monkeypatch.setattr(made.rejected_nodes, "expire", take_long)
     made.snapshot(NOW)
 
     assert answered.is_set()

@@ -19,13 +19,13 @@ def test_a_rejected_node_is_forgotten_after_a_while() -> None:
     rejected = RejectedNodes(clock.monotonic)
     rejected.note(GANG, "n1", 30.0)
     rejected.note(GANG, "n2", 300.0)
-    assert rejected.by_gang() == {GANG: {"n1", "n2"}}
+    assert rejected.expire() == {GANG: {"n1", "n2"}}
 
     clock.advance(31)
-    assert rejected.by_gang() == {GANG: {"n2"}}
+    assert rejected.expire() == {GANG: {"n2"}}
 
     clock.advance(300)
-    assert rejected.by_gang() == {}
+    assert rejected.expire() == {}
 
 
 def test_a_whole_gang_is_recorded_without_reading_all_others() -> None:
@@ -40,7 +40,7 @@ def test_a_whole_gang_is_recorded_without_reading_all_others() -> None:
 
         assert rejected.of(GANG) == set(nodes)
         assert rejected.of(GangKey("a/other-0")) == {"n1"}
-        assert len(rejected.by_gang()) == others + 1
+        assert len(rejected.expire()) == others + 1
 
     assert taken[0] == taken[1]
 
@@ -65,7 +65,7 @@ def test_a_gang_is_forgotten_without_reading_all_others() -> None:
 
     rejected.forget(GangKey(gone))
 
-    assert len(rejected.by_gang()) == 999
+    assert len(rejected.expire()) == 999
     assert gone.times < 10
 
 
@@ -77,7 +77,7 @@ def test_a_namespace_with_many_rejected_nodes_displaces_no_other() -> None:
         rejected.note(GangKey(f"a/g{number}"), f"n{number}", 300.0)
     rejected.note_all(GangKey("a/large"), [f"n{number}" for number in range(40)], 300.0)
 
-    found = rejected.by_gang()
+    found = rejected.expire()
 
     assert len(found.pop(theirs)) == 30
     assert sum(map(len, found.values())) == 70
@@ -99,11 +99,11 @@ def test_released_and_expired_entries_leave_space_for_others() -> None:
     rejected.forget(OTHER)
     rejected.note(OTHER, "n2", 300.0)
     clock.advance(31)
-    assert rejected.by_gang() == {OTHER: {"n2"}}
+    assert rejected.expire() == {OTHER: {"n2"}}
 
     rejected.note(OTHER, "n3", 300.0)
 
-    assert rejected.by_gang() == {OTHER: {"n2", "n3"}}
+    assert rejected.expire() == {OTHER: {"n2", "n3"}}
 
 
 def test_a_snapshot_excludes_the_rejected_node_for_that_gang_alone() -> None:
@@ -139,7 +139,7 @@ def test_the_rejected_nodes_of_a_deleted_gang_are_forgotten() -> None:
 
         cluster.apply(gone)
 
-        assert cluster.rejected_nodes.by_gang() == {}
+        assert cluster.rejected_nodes.expire() == {}
 
 
 def test_a_recreated_group_begins_without_rejected_nodes() -> None:
@@ -148,4 +148,4 @@ def test_a_recreated_group_begins_without_rejected_nodes() -> None:
 
     cluster.apply(Upsert(pod_group(uid="second")))
 
-    assert cluster.rejected_nodes.by_gang() == {}
+    assert cluster.rejected_nodes.expire() == {}

@@ -101,7 +101,7 @@ def test_expiry_keeps_reservations_that_kube_scheduler_counts_on() -> None:
         inflight.reserve(pod(name), GANG, "n", 1.0, stage=stage)
     inflight.reserve(pod("o"), OTHER, "n", 1.0)
 
-    assert inflight.expire(GANG) == 2
+    inflight.expire(GANG)
     assert [each.pod.name for each in inflight.of_gang(GANG)] == ["h"]
     assert len(inflight.of_gang(OTHER)) == 1
 

@@ -9,7 +9,7 @@ import pytest
 
 from extender.cache.changes import Delete, Kind
 from extender.cache.cluster import Cluster
-from extender.forecast.durations import DurationHistory, learn_from
+from extender.forecast.durations import DurationHistory, DurationLearner
 from extender.kube.decode import resources
 from extender.model.gang import GangKey
 from extender.sim.clock import VirtualClock
@@ -22,7 +22,8 @@ class FakeWatch:
 
     def __init__(self) -> None:
         self.cluster = Cluster(VirtualClock(epoch=2_000_000_000.0))
-        self.experience: DurationHistory = learn_from(self.cluster)
+        self.experience = DurationHistory()
+        self.cluster.watch_pods(DurationLearner(self.cluster, self.experience).seen)
 
     def pod(self, job: str, number: int = 0, *, phase: str = "Succeeded", **rest: Any) -> None:
         ended = rest.get("ended", "2026-01-31T12:30:00Z")

@@ -40,7 +40,7 @@ class DelayScene(Scene):
 
     def sends(self, name: str) -> Call:
         """Let kube-scheduler bind a pod there, whatever the extender counts."""
-        self.ledger.filter_results.passed(single(name), member(name))
+        self.ledger.passed(single(name), member(name))
         return Call(self.runner, name)
 
 
@@ -121,7 +121,7 @@ def test_a_delayed_call_continues_once_when_the_lease_is_lost_during_the_check()
     """The lease is lost in another thread, at any line of the check."""
     clock, released, is_lost = VirtualClock(), list[CallId](), False
 
-    def look(call: Arrived) -> bool:
+    def look(order: BindOrder, now: float) -> bool:
         if is_lost:
             delay.clear()
         return not is_lost
@@ -141,10 +141,10 @@ def test_a_delayed_call_continues_once_when_the_lease_is_lost_during_the_check()
 
 
 def test_one_check_is_pending_however_often_the_last_delayed_call_is_replaced() -> None:
-    clock, looks = VirtualClock(), list[CallId]()
+    clock, looks = VirtualClock(), list[PodUid]()
 
-    def look(call: Arrived) -> bool:
-        looks.append(call.id)
+    def look(order: BindOrder, now: float) -> bool:
+        looks.append(order.uid)
         return True
 
     delay = BindDelay(
@@ -161,7 +161,7 @@ def test_one_check_is_pending_however_often_the_last_delayed_call_is_replaced() 
     looks.clear()
     clock.advance(MOMENT_S)
 
-    assert looks == [CallId(100)] * len(looks)
+    assert looks == [PodUid("p-100")] * len(looks)
     assert len(looks) < 10
     assert clock.waiting == 0
 

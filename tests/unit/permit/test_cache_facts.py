@@ -8,6 +8,7 @@ from extender.cache.changes import Delete, Kind, SeenPod, Upsert
 from extender.cache.cluster import Cluster
 from extender.cache.reservation_table import Stage
 from extender.core import connect
+from extender.evictions.preemption import Preemption
 from extender.hooks.gate import Gate
 from extender.model.gang import GangKey, Membership, PodGroup
 from extender.model.node import Node, Taint
@@ -52,8 +53,17 @@ class Scene:
         self.binder = ManualBinder()
         self.reader = ManualReader()
         arrivals = ArrivingGangs(self.cluster, self.ledger, self.clock, grace_s=3.0)
-        self.gate = Gate(self.cluster, self.ledger, arrivals, PublishedPlan())
-        self.facts = CacheFacts(self.cluster, self.ledger, self.gate)
+        published = PublishedPlan()
+        preemption = Preemption(
+            self.cluster, published, self.ledger.check_queue, self.clock.monotonic
+        )
+        self.gate = Gate(self.cluster, self.ledger, arrivals, published, preemption, self.clock)
+        self.facts = CacheFacts(
+            self.cluster,
+            self.ledger,
+            may_lose=preemption.may_lose,
+            may_lose_all=preemption.may_lose_all,
+        )
         self.runner = PermitRunner(
             StateMachine(self.facts, chance=lambda: 0.0),
             binder=self.binder,
@@ -65,6 +75,7 @@ class Scene:
             observer=RecordingObserver(),
         )
         connect(self.cluster, self.ledger, self.runner)
+        self.cluster.pending_evictions.granted = preemption.may_leave
         self.cluster.apply(Upsert(Node(name="n-1", allocatable=NOTHING)))
 
     def show(self, seen: Pod, membership: Membership = MEMBER) -> None:
@@ -86,7 +97,7 @@ class Scene:
         self.cluster.reservations.reserve(
             holder, GANG, "n-1", self.clock.monotonic(), stage=Stage.FILTERED
         )
-        self.ledger.filter_results.passed(holder, MEMBER)
+        self.ledger.passed(holder, MEMBER)
 
     def stage(self, uid: str) -> Stage | None:
         reservation = self.cluster.reservations.of(PodUid(uid))
@@ -153,7 +164,8 @@ def test_a_refusal_releases_the_capacity(scene):
 
 def test_a_gang_that_backs_off_keeps_no_reservation_of_members_that_never_came(scene):
     waiting = Call(scene.runner, "w-0")
-    scene.ledger.hook_called()  # kube-scheduler works on: a reservation would last for minutes
+    # kube-scheduler works on: a reservation would last for minutes.
+    scene.ledger.refused(PodUid("another"))
     scene.clock.advance(Timeouts().hold_s)
 
     assert waiting.result(0) == Cause.DEADLINE.text(GANG)
@@ -281,7 +293,7 @@ def test_the_cache_reports_a_member_deleted_before_its_bind(scene):
 
 def test_a_bind_that_comes_before_the_watch_event_knows_its_pod_from_filter(scene):
     single = Membership(key=GangKey("team/pod:quick"))
-    scene.ledger.filter_results.passed(pod("quick"), single)
+    scene.ledger.passed(pod("quick"), single)
     waiting = Call(scene.runner, "quick")
 
     assert scene.stage("quick") is Stage.BINDING
@@ -291,7 +303,7 @@ def test_a_bind_that_comes_before_the_watch_event_knows_its_pod_from_filter(scen
 
 def test_a_pod_known_from_filter_that_the_watch_shows_deleted_is_gone(scene):
     single = Membership(key=GangKey("team/pod:quick"))
-    scene.ledger.filter_results.passed(pod("quick"), single)
+    scene.ledger.passed(pod("quick"), single)
     scene.show(pod("quick"), single)
     scene.cluster.apply(Delete(Kind.POD, "quick"))
     answer = Call(scene.runner, "quick")
@@ -310,7 +322,7 @@ def test_a_pod_known_from_filter_that_the_watch_shows_deleted_is_gone(scene):
     ],
 )
 def test_a_critical_pod_waits_for_no_gang(scene, facts):
-    scene.ledger.filter_results.passed(pod("vital", **facts), MEMBER)
+    scene.ledger.passed(pod("vital", **facts), MEMBER)
     scene.show(pod("vital", **facts))
     waiting = Call(scene.runner, "vital")
 
@@ -339,7 +351,7 @@ def test_the_bind_of_a_member_waits_until_the_watch_shows_the_member() -> None:
     late = pod("p-2")
     for each in (pod("p-1"), late):
         scene.cluster.reservations.reserve(each, GANG, "n-1", 0.0)
-        scene.ledger.filter_results.passed(each, MEMBER)
+        scene.ledger.passed(each, MEMBER)
     scene.show(pod("p-1"))  # and the watch shows one of them again
     waiting = [Call(scene.runner, uid) for uid in ("p-1", "p-2")]
     scene.clock.advance()
@@ -361,7 +373,7 @@ def test_a_member_that_the_watch_has_not_shown_never_completes_a_gang() -> None:
     unshown = pod("p-0")
     for each in (unshown, pod("p-1"), pod("p-2")):
         scene.cluster.reservations.reserve(each, GANG, "n-1", 0.0)
-        scene.ledger.filter_results.passed(each, MEMBER)
+        scene.ledger.passed(each, MEMBER)
     scene.show(pod("p-1"))
     scene.show(pod("p-2"))
     for uid in ("p-0", "p-1", "p-2"):
@@ -394,9 +406,7 @@ def test_an_ordinary_pod_whose_capacity_was_reserved_since_filter_is_refused() -
     scene = Scene()
     scene.cluster.apply(Upsert(Node(name="n-1", allocatable=Resources({"cpu": 1000, "pods": 9}))))
     shape = Shape(requests=Resources({"cpu": 1000, "pods": 1}))
-    scene.ledger.filter_results.passed(
-        pod("web", shape=shape), Membership(key=GangKey("team/pod:web"))
-    )
+    scene.ledger.passed(pod("web", shape=shape), Membership(key=GangKey("team/pod:web")))
     assert scene.ledger.reserve(pod("w-0", shape=shape), GANG, "n-1", "default")
 
     answer = Call(scene.runner, "web")

@@ -62,14 +62,14 @@ def test_a_refused_call_leaves_the_reservation_in_the_cache(scene: Scene) -> Non
 
 
 def test_an_admitted_pod_is_accepted_after_the_watch_showed_it(scene: Scene) -> None:
-    scene.ledger.filter_results.passed(pod("w-0"), MEMBER)
+    scene.ledger.passed(pod("w-0"), MEMBER)
     scene.show(pod("w-0", nominated="n-1"))
 
     assert not Call(scene.runner, "w-0").done()
 
 
 def test_a_pod_that_filter_refused_afterwards_must_be_admitted_again(scene: Scene) -> None:
-    scene.ledger.filter_results.passed(pod("w-0"), MEMBER)
+    scene.ledger.passed(pod("w-0"), MEMBER)
     scene.ledger.refused(PodUid("w-0"))
 
     assert Call(scene.runner, "w-0").result(0) == Cause.NOT_FILTERED.text(GANG)

@@ -482,7 +482,7 @@ def test_a_standby_does_not_report_a_timeout_learnt_while_it_led():
     scene.runner.lose_lease()
 
     assert scene.notebook.learnt is None
-    assert scene.machine.learned.current(scene.clock.monotonic()).hold_s == 30
+    assert scene.machine.learned.current.hold_s == 30
 
 
 def test_a_learnt_timeout_is_reported_for_ten_minutes_without_further_binds():

@@ -36,11 +36,11 @@ def test_a_gang_that_is_too_large_for_the_usual_budget_needs_more():
 
 def test_calls_that_repeatedly_disconnect_at_the_same_age_show_the_timeout():
     patience = LearnedTimeout(CONFIGURED)
-    now = disconnect_at(patience, 5.01, 5.0, 5.03)
+    disconnect_at(patience, 5.01, 5.0, 5.03)
 
     assert patience.learnt_timeout_s == 5.0
-    assert patience.current(now).bind_timeout_s == pytest.approx(5.0)
-    assert patience.current(now).hold_s == pytest.approx(30 * 5 / 45)
+    assert patience.current.bind_timeout_s == pytest.approx(5.0)
+    assert patience.current.hold_s == pytest.approx(30 * 5 / 45)
 
 
 def test_a_restart_that_closes_everything_at_once_teaches_nothing():
@@ -66,16 +66,18 @@ def test_callers_that_disconnect_at_once_teach_nothing():
 
 def test_a_timeout_as_configured_changes_nothing():
     patience = LearnedTimeout(CONFIGURED)
-    now = disconnect_at(patience, 45.0, 45.0, 45.0)
+    disconnect_at(patience, 45.0, 45.0, 45.0)
 
     assert patience.learnt_timeout_s is None
-    assert patience.current(now) is CONFIGURED
+    assert patience.current is CONFIGURED
 
 
 def test_a_learnt_timeout_is_forgotten_after_a_while():
     patience = LearnedTimeout(CONFIGURED)
     now = disconnect_at(patience, 5.0, 5.0, 5.0)
 
-    assert patience.current(now + 599) != CONFIGURED
-    assert patience.current(now + 601) is CONFIGURED
+    patience.expire(now + 599)
+    assert patience.current != CONFIGURED
+    patience.expire(now + 601)
+    assert patience.current is CONFIGURED
     assert patience.learnt_timeout_s is None

@@ -200,7 +200,13 @@ def test_a_reservation_is_made_while_the_watch_removes_and_adds_its_node() -> No
 
 def test_a_bind_of_an_ordinary_pod_is_judged_alike_at_each_step_of_its_watch_event() -> None:
     world = World(plan=OPEN)
-    facts = CacheFacts(world.cluster, world.ledger, world.gate)
+    preemption = world.preemption
+    facts = CacheFacts(
+        world.cluster,
+        world.ledger,
+        may_lose=preemption.may_lose,
+        may_lose_all=preemption.may_lose_all,
+    )
     order = BindOrder(uid=uid("me"), namespace="a", name="me", node="n1")
     assert world.ask_single("me").nodes
     judged: list[Entry] = []

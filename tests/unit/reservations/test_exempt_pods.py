@@ -43,7 +43,7 @@ def test_an_exempt_pod_counts_in_its_home_queue_from_filter_on(
     promise = world.table.of(pod.uid)
     assert promise is not None
     assert (promise.queue, promise.stage, promise.node) == ("home", Stage.FILTERED, ANY_NODE)
-    assert world.ledger.allowance.problem_of("home", "a", ONE_CPU.requests) is not None
+    assert world.ledger.check_queue("home", "a", ONE_CPU.requests) is not None
     world.turn()
     assert world.passes[-1].queues["home"].allocated == ONE_CPU.requests
 

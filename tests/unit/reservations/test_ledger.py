@@ -156,7 +156,7 @@ def test_a_nominated_node_that_is_not_offered_is_a_rejected_node_of_that_gang() 
 
     assert not world.ask("p0", offered=[other], shape=BIG).nodes
 
-    assert world.cluster.rejected_nodes.by_gang() == {GANG: {mine}}
+    assert world.cluster.rejected_nodes.expire() == {GANG: {mine}}
     assert world.backs_off_for() == 10
 
 
@@ -181,7 +181,7 @@ def test_kube_schedulers_samples_end_no_reservation() -> None:
         world.ledger.mark_waiting(uid(name), answer.nodes[0])
 
     assert len(assumed) == 300
-    assert not world.cluster.rejected_nodes.by_gang()
+    assert not world.cluster.rejected_nodes.expire()
 
 
 def test_the_rejected_nodes_of_one_gang_are_not_rejected_for_others() -> None:
@@ -189,7 +189,7 @@ def test_the_rejected_nodes_of_one_gang_are_not_rejected_for_others() -> None:
     world = World(*gang_of_two(shape=BIG, refusal=words))
     world.turn()
     world.wait(21)
-    assert world.cluster.rejected_nodes.by_gang() == {GANG: {"n1", "n2"}}
+    assert world.cluster.rejected_nodes.expire() == {GANG: {"n1", "n2"}}
     world.lose_pod("p0")
     world.lose_pod("p1")
     world.see(pod_group("quick"), seen("q0", "quick", shape=BIG), seen("q1", "quick", shape=BIG))
@@ -197,7 +197,7 @@ def test_the_rejected_nodes_of_one_gang_are_not_rejected_for_others() -> None:
     world.turn()
 
     assert sorted(world.places(QUICK).values()) == NODES
-    assert not world.cluster.rejected_nodes.by_gang(), "they are forgotten with their gang"
+    assert not world.cluster.rejected_nodes.expire(), "they are forgotten with their gang"
 
 
 # Ordinary pods

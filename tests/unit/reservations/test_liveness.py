@@ -52,7 +52,7 @@ class LivenessScene:
 
     def probe(self) -> str:
         """Return the pod to probe kube-scheduler with."""
-        pod = self.tracker.due_for_probe("mine", lambda _: True)
+        pod = self.tracker.choose_for_probe("mine", lambda _: True)
         return pod.name if pod else ""
 
 

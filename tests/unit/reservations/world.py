@@ -7,6 +7,7 @@ from typing import Any
 
 from extender.cache.changes import Delete, Kind, Upsert
 from extender.cache.reservation_table import Reservation, Stage
+from extender.evictions.preemption import Preemption
 from extender.hooks.gate import Filtered, Gate
 from extender.metrics import Metrics
 from extender.model.gang import GangKey, Membership
@@ -63,7 +64,19 @@ class World:
             grace_s=GRACE_S,
         )
         self.arrivals.on_incomplete(self.incomplete.append)
-        self.gate = Gate(self.cluster, self.ledger, self.arrivals, self.published, prefer)
+        monotonic = self.clock.monotonic
+        self.preemption = Preemption(
+            self.cluster, self.published, self.ledger.check_queue, monotonic
+        )
+        self.gate = Gate(
+            self.cluster,
+            self.ledger,
+            self.arrivals,
+            self.published,
+            self.preemption,
+            self.clock,
+            prefer,
+        )
         #: Called before every step that the planner's thread runs in the event loop.
         self.between: Callable[[], None] = lambda: None
         self.tickets = PlanApplier(
@@ -80,7 +93,9 @@ class World:
             metrics=Metrics(),
             readiness=lambda: self.readiness,
         )
+        self.cluster.watch_pods(self.cluster.show_liveness)
         self.cluster.watch_pods(self.ledger.pod_changed)
+        self.cluster.on_change(self.cycle.cluster_changed)
         if plan is not None:
             self.publish(plan)
 
@@ -130,7 +145,7 @@ class World:
         """Run one planning cycle and return the pods it woke."""
         self.clock.advance(after_s)
         if self.is_busy:
-            self.ledger.hook_called()
+            self.ledger.refused(uid("another"))
         self.woken.clear()
         self.cycle.run_once()
         return sorted(order.name for order in self.woken)
@@ -142,7 +157,7 @@ class World:
         while self.clock.seconds < until:
             self.clock.advance(min(0.5, until - self.clock.seconds))
             if self.is_busy:
-                self.ledger.hook_called()
+                self.ledger.refused(uid("another"))
             while self.ledger.check_due():
                 pass
         return sorted(order.name for order in self.woken)

@@ -102,7 +102,7 @@ def test_the_cluster_measures_silence_by_its_own_clock() -> None:
 
 def followed(*names: str) -> Freshness:
     """Make sources that have all listed at 0, with a probe answered then."""
-    freshness = Freshness(stale_s=90, mute_s=10)
+    freshness = Freshness(stale_s=90, silent_s=10)
     freshness.expect_probe(0.0)
     for name in names:
         freshness.expect(name, 0.0)

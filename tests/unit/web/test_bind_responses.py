@@ -127,7 +127,7 @@ def test_all_responses_are_sent_when_the_port_closes(responses):
 def delayed(*moments: float) -> list[bool]:
     """Refuse one pod at these times; return which refusals are delayed."""
     retries = RetryDelay()
-    return [bool(retries.delay_s(PodUid("p0"), at)) for at in moments]
+    return [bool(retries.refused(PodUid("p0"), at)) for at in moments]
 
 
 def test_a_pod_that_is_retried_rapidly_is_refused_after_a_delay() -> None:
@@ -143,6 +143,6 @@ def test_the_backoff_of_kube_scheduler_causes_no_delay() -> None:
 def test_retries_of_one_pod_do_not_delay_another() -> None:
     retries = RetryDelay()
     for moment in range(3):
-        retries.delay_s(PodUid("p0"), moment / 10)
+        retries.refused(PodUid("p0"), moment / 10)
 
-    assert not retries.delay_s(PodUid("p1"), 0.3)
+    assert not retries.refused(PodUid("p1"), 0.3)

@@ -32,8 +32,8 @@ class World:
         self.count(**figures)
         #: What every queue may still use below its capability.
         self.most: Resources | None = None
-        self.preemption = Preemption(self.cluster, lambda: self.plan, self.object)
         self.now = 0.0
+        self.preemption = Preemption(self.cluster, lambda: self.plan, self.object, lambda: self.now)
 
     def object(self, queue: str, namespace: str, amounts: Resources) -> Problem | None:
         is_within = self.most is None or amounts.amount("cpu") <= self.most.amount("cpu")
@@ -53,7 +53,7 @@ class World:
         """Return the victims on n1 that an ordinary pod, or *by*, may preempt."""
         chosen = {"n1": [uid(name) for name in victims]}
         answer = self.preemption.allowed_nodes(
-            by or pod("boss"), of or seen("boss", "").membership, chosen, self.now
+            by or pod("boss"), of or seen("boss", "").membership, chosen
         )
         return [each.removeprefix("a-") for each in answer.get("n1", ())]
 

@@ -22,7 +22,7 @@ class World(allowed_victims.World):
         chosen: dict[str, list[PodUid]] = {"n1": [uid(name) for name in victims]}
         chosen |= {on: [uid(name)] for on, name in elsewhere.items()}
         boss = seen(preemptor, "")
-        answer = self.preemption.allowed_nodes(boss.pod, boss.membership, chosen, self.now)
+        answer = self.preemption.allowed_nodes(boss.pod, boss.membership, chosen)
         return [each.removeprefix("a-") for uids in answer.values() for each in uids]
 
     def see(self, item: Any) -> None:
@@ -115,7 +115,7 @@ def test_an_earlier_nomination_is_ignored_until_a_new_one_would_have_been_seen()
     before = seen("boss", "", nominated="n2")
     world.see(before)
     asked = {"n1": [uid("p0")], "n2": [uid("other")]}
-    assert world.preemption.allowed_nodes(before.pod, before.membership, asked, world.now) == asked
+    assert world.preemption.allowed_nodes(before.pod, before.membership, asked) == asked
     assert world.by("second", "p1") == []
 
     world.now += SHOWN_S + 1
@@ -204,7 +204,7 @@ def test_several_preemptions_together_leave_a_namespace_its_guarantee() -> None:
     def by(preemptor: str, victim: str) -> list[str]:
         boss, member = pod(preemptor, namespace="b"), seen(preemptor, "").membership
         asked = {"n1": [uid(victim)]}
-        return [*world.preemption.allowed_nodes(boss, member, asked, world.now).get("n1", ())]
+        return [*world.preemption.allowed_nodes(boss, member, asked).get("n1", ())]
 
     assert by("boss", "p0")
     assert by("second", "p1")

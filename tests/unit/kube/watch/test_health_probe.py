@@ -58,7 +58,7 @@ def until(holds: Callable[[], object]) -> None:
 @pytest.mark.parametrize("status", [401, 403, 404, 500])
 def test_any_response_counts_as_a_sign_of_life(api: WatchedApi, status: int) -> None:
     api.refusals[PATH] = [status] * 10_000
-    freshness = Freshness(mute_s=LONG_S)
+    freshness = Freshness(silent_s=LONG_S)
     with probing(api.access(), freshness) as returned:
         until(lambda: len(api.asked(PATH)) > 3)
 
@@ -69,7 +69,7 @@ def test_any_response_counts_as_a_sign_of_life(api: WatchedApi, status: int) -> 
 def test_a_server_that_accepts_connections_without_answering_is_reported(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    freshness = Freshness(mute_s=0.2)
+    freshness = Freshness(silent_s=0.2)
     with socket.create_server(("127.0.0.1", 0), backlog=64) as mute:
         access = ApiClient(ApiServer(host="127.0.0.1", port=mute.getsockname()[1]))
         with probing(access, freshness):
@@ -102,7 +102,7 @@ def test_a_trickling_response_does_not_end_the_health_probe() -> None:
         threading.Thread(target=listen, args=(listener,), daemon=True).start()
         access = ApiClient(ApiServer(host="127.0.0.1", port=listener.getsockname()[1]))
         # Longer than this process may pause between two pieces, which would end it, too.
-        with probing(access, Freshness(mute_s=LONG_S), timeout_s=0.5):
+        with probing(access, Freshness(silent_s=LONG_S), timeout_s=0.5):
             until(lambda: len(asked) > 5)
         listener.shutdown(socket.SHUT_RDWR)
 
@@ -110,7 +110,7 @@ def test_a_trickling_response_does_not_end_the_health_probe() -> None:
 def test_the_return_of_the_server_is_logged_once(
     api: WatchedApi, caplog: pytest.LogCaptureFixture
 ) -> None:
-    freshness = Freshness(mute_s=LONG_S)
+    freshness = Freshness(silent_s=LONG_S)
     with probing(api.access(), freshness) as returned:
         until(lambda: len(api.asked(PATH)) > 1)
         freshness.expect_probe(SystemClock.monotonic() - 100)

@@ -421,7 +421,7 @@ def test_a_cache_whose_new_list_never_completes_is_reported_as_stale(
     """Each request is answered, so data arrives all the time, but no complete list."""
     api.streams_lists = streams
     api.put(PODS, objects.stored_pod("old"))
-    freshness = Freshness(mute_s=inf)
+    freshness = Freshness(silent_s=inf)
     with watching(api, freshness=freshness) as watched:
         watched.ready()
         with api.changed:
