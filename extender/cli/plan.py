@@ -54,7 +54,7 @@ from extender.whatif.compare import (
     submitted_gangs,
 )
 from extender.whatif.hypothesis import Hypothesis
-from extender.whatif.manifests import Manifest, Objects, manifests_of as told_by
+from extender.whatif.manifests import Manifest, Objects, manifests_of
 from extender.whatif.workloads import submitted
 
 #: The limit of printed lines; a document has all of them.
@@ -200,7 +200,7 @@ def _live(where: Target) -> tuple[list[Manifest], documents.Plan]:
     """Return what a running extender sees, and its plan for that."""
     with connect(where) as address:
         listed, live_plan = schema.snapshot(address), schema.plan(address)
-    return [*told_by(listed, str(address))], live_plan
+    return [*manifests_of(listed, str(address))], live_plan
 
 
 def _policy_remarks(live_plan: documents.Plan, plan: Plan) -> Iterator[str]:
@@ -297,11 +297,7 @@ def plan(
         reading=reading,
     )
     result = planned(request, policy)
-    found, snapshot, decided = (
-        result.found,
-        result.after.snapshot,
-        result.after.plan,
-    )
+    found, snapshot, decided = result.found, result.after.snapshot, result.after.plan
     forecaster = Forecaster(lambda: policy, seconds=_FORECAST_S)
     estimates = partial(forecaster.estimate, snapshot, decided)
     findings = (*audit(snapshot), *policies.findings())
