@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 import click
 import yaml
 
-from extender import yaml_loader as documents
+from extender.doctor.scheduler_config import read_yaml
 from extender.errors import InvalidInput
 from extender.settings import Settings, is_loopback
 from extender.tls import hook_secret
@@ -184,15 +184,7 @@ def pair(config_file: Path, directory: Path) -> None:
 
 
 def _read(path: Path) -> dict[str, Any]:
-    try:
-        document = documents.load(path.read_text())
-    except OSError as error:
-        raise InvalidInput(f"--scheduler-config {path} cannot be read: {error.strerror}") from error
-    except UnicodeDecodeError as error:
-        raise InvalidInput(f"--scheduler-config {path} is not text") from error
-    except InvalidInput as error:
-        masked = hook_secret.masked(str(error))
-        raise InvalidInput(f"--scheduler-config {path} is not YAML: {masked}") from error
+    document = read_yaml(path)
     if not isinstance(document, dict) or document.get("kind") != "KubeSchedulerConfiguration":
         raise InvalidInput(f"--scheduler-config {path} is not a KubeSchedulerConfiguration")
     return document

@@ -15,8 +15,9 @@ from typing import Any
 import click
 from click.shell_completion import CompletionItem, ShellComplete, get_completion_class
 
-from extender.cli.connect import Address, Target, connect
+from extender.cli.connect import Target, connect
 from extender.cli.kubectl import current_namespace
+from extender.web.documents import Plan
 
 #: A person waits for a completion; an object of click's context may set another limit.
 _MAX_WAIT_S = 2.0
@@ -51,27 +52,18 @@ def gang_names(context: click.Context, _: click.Parameter, typed: str) -> list[C
     """Return the gangs of the given or current namespace; with a slash, those of all."""
     where, namespace = _target(context), context.params.get("namespace") or ""
 
-    def names(address: Address) -> list[str]:
-        from extender.cli.schema import plan
-
-        gangs = plan(address).gangs
+    def names(plan: Plan) -> list[str]:
         if "/" in typed:
-            return [f"{gang.namespace}/{gang.name}" for gang in gangs]
+            return [f"{gang.namespace}/{gang.name}" for gang in plan.gangs]
         used = namespace or current_namespace(where.kubeconfig, where.context)
-        return [gang.name for gang in gangs if gang.namespace == used]
+        return [gang.name for gang in plan.gangs if gang.namespace == used]
 
-    return _matching(typed, _in_time(context, where, names))
+    return _matching(typed, _in_time(context, names))
 
 
 def queue_names(context: click.Context, _: click.Parameter, typed: str) -> list[CompletionItem]:
     """Return the queues."""
-
-    def names(address: Address) -> list[str]:
-        from extender.cli.schema import plan
-
-        return [queue.name for queue in plan(address).queues]
-
-    return _matching(typed, _in_time(context, _target(context), names))
+    return _matching(typed, _in_time(context, lambda plan: [each.name for each in plan.queues]))
 
 
 def _target(context: click.Context) -> Target:
@@ -80,16 +72,16 @@ def _target(context: click.Context) -> Target:
     return Target(namespace=context.params.get("extender_namespace") or "", **given)
 
 
-def _in_time(
-    context: click.Context, where: Target, names: Callable[[Address], list[str]]
-) -> list[str]:
+def _in_time(context: click.Context, names: Callable[[Plan], list[str]]) -> list[str]:
     """Query the extender for a short time; on any failure complete nothing, silently."""
     found: list[str] = []
 
     def query() -> None:
+        from extender.cli.schema import plan
+
         try:
-            with connect(where, quietly=True) as address:
-                found.extend(names(address))
+            with connect(_target(context), quietly=True) as address:
+                found.extend(names(plan(address)))
         except Exception:
             # An error message would only disturb the command line that is being typed.
             return

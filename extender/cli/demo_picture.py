@@ -60,8 +60,8 @@ class GangView:
     why: str
 
     @property
-    def stands(self) -> str:
-        """Return its state in a word."""
+    def state(self) -> str:
+        """Return whether it runs, binds or waits."""
         if self.runs >= self.least:
             return "runs"
         return "binds" if self.binding else "waits"
@@ -160,7 +160,7 @@ _COLOURS = (
     *("white on #b3372e", "white on #2b61b8", "black on #d8a02a", "black on #5cae5c"),
     *("white on #8a4fae", "black on #3fb3b8", "black on #d98254", "white on #64707d"),
 )
-_STANDS = {"runs": "green", "binds": "yellow", "waits": "dim"}
+_STATE_STYLES = {"runs": "green", "binds": "yellow", "waits": "dim"}
 
 
 class Letters(NamedTuple):
@@ -334,8 +334,8 @@ class Picture:
             line.append(" ".join(f"{count}{letter}" for count, letter in counts if count))
         line.append(" " * max(1, _NAME + min(dots, _MAX_DOTS) + 2 - len(line)))
         line.append(f"{safe_text(gang.queue).plain[:6]:<6} ", style="dim")
-        line.append(f"{gang.stands:<6}", style=_STANDS[gang.stands])
-        if gang.stands == "waits":
+        line.append(f"{gang.state:<6}", style=_STATE_STYLES[gang.state])
+        if gang.state == "waits":
             line.append_text(safe_text(gang.why))
         return line
 

@@ -91,6 +91,7 @@ def table(gangs: list[documents.Gang], *, with_namespace: bool, is_wide: bool) -
 
 
 _NUMBERS = ("WEIGHT", "SHARE", "WAITING", "RUNNING")
+_HEADERS = ("NAME", *_NUMBERS, "DESERVED", "USED", "WANTED")
 
 
 @click.command()
@@ -120,20 +121,7 @@ def counted(plan: documents.Plan) -> list[CountedQueue]:
 
 def _table(queues: list[CountedQueue], *, is_wide: bool) -> Columns:
     wide_columns = ("BORROWED", "OWN") if is_wide else ()
-    columns = Columns(
-        *(
-            "NAME",
-            "WEIGHT",
-            "SHARE",
-            "WAITING",
-            "RUNNING",
-            "DESERVED",
-            "USED",
-            "WANTED",
-            *wide_columns,
-        ),
-        numbers=_NUMBERS,
-    )
+    columns = Columns(*_HEADERS, *wide_columns, numbers=_NUMBERS)
     for queue in queues:
         wide_amounts = (queue.borrowed, queue.own) if is_wide else ()
         columns.add(

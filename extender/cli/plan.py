@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -45,6 +44,7 @@ from extender.settings import Settings, label_pairs
 from extender.web import documents
 from extender.web.plan_documents import Estimates, PlanDocuments, findings_of
 from extender.whatif.compare import (
+    ComparedPlans,
     GangOutcome,
     PlannedSnapshot,
     Reading,
@@ -54,7 +54,7 @@ from extender.whatif.compare import (
     submitted_gangs,
 )
 from extender.whatif.hypothesis import Hypothesis
-from extender.whatif.manifests import Manifest, Objects, manifests_of as told_by
+from extender.whatif.manifests import Manifest, manifests_of
 from extender.whatif.workloads import submitted
 
 #: The limit of printed lines; a document has all of them.
@@ -133,74 +133,37 @@ def whatif_options(command: Command) -> Command:
     return command
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PlanInput:
-    """What to plan, and for which cluster."""
-
-    files: Sequence[str]
-    live: bool
-    where: Target
-    supposed: Hypothesis
-    now: float | None
-    reading: Reading
-
-
-@dataclass(slots=True)
-class PlanOutput:
-    """The plan of the supposed cluster, and what the hypothesis changes."""
-
-    found: Objects
-    after: PlannedSnapshot
-    policy: Policy
-    #: None where nothing is supposed.
-    differing: list[Difference] | None = None
-    remarks: list[str] = field(default_factory=list)
-
-    def print(self, page: Callable[[Snapshot, Plan], None]) -> None:
-        """Print what changes, if there is a hypothesis, and then the plan with *page*."""
-        if self.differing is not None:
-            print_compared(self.after, self.differing, self.policy)
-        page(self.after.snapshot, self.after.plan)
-
-
-def planned(request: PlanInput, policy: Policy) -> PlanOutput:
-    """Plan once, or twice where there is a hypothesis."""
-    if not request.files and not request.live:
-        raise InvalidInput(
-            "plan needs -f FILE with saved objects, or --live for a running extender"
-        )
-    named = {"--kubeconfig": request.where.kubeconfig, "--context": request.where.context}
-    for flag in (flag for flag, value in named.items() if value and not request.live):
-        raise InvalidInput(
-            f"{flag} names a cluster, which only --live reads: add that or leave it out"
-        )
-    now, reading = request.now, request.reading
-    remarks, new = list[str](), list[Manifest]()
-    if request.live:
-        now = time.time() if now is None else now
-        manifests, live_plan = _live(request.where)
-        files = [*saved.read_manifests(request.files)]
-        submission = submitted(
-            files,
-            manifests,
-            namespace=target_namespace(request.where) if files else "",
-            now=now,
-            schedulers=reading.schedulers,
-        )
-        new, remarks = submission.manifests, submission.remarks
-    else:
-        manifests, live_plan = [*saved.read_manifests(request.files)], None
-    compared = compare_plans(manifests, new, request.supposed, reading, policy, now)
-    if live_plan is not None:
-        remarks += _policy_remarks(live_plan, compared.before.plan)
-    return PlanOutput(compared.found, compared.after, policy, compared.differences, remarks)
+def _planned(
+    files: Sequence[str],
+    where: Target | None,
+    supposed: Hypothesis,
+    reading: Reading,
+    policy: Policy,
+    now: float | None,
+) -> tuple[ComparedPlans, list[str]]:
+    """Plan files, or what the extender at *where* sees; return the plans, and remarks."""
+    if where is None:
+        present = [*saved.read_manifests(files)]
+        return compare_plans(present, (), supposed, reading, policy, now), []
+    now = time.time() if now is None else now
+    present, live_plan = _live(where)
+    given = [*saved.read_manifests(files)]
+    new = submitted(
+        given,
+        present,
+        namespace=target_namespace(where) if given else "",
+        now=now,
+        schedulers=reading.schedulers,
+    )
+    compared = compare_plans(present, new.manifests, supposed, reading, policy, now)
+    return compared, [*new.remarks, *_policy_remarks(live_plan, compared.before.plan)]
 
 
 def _live(where: Target) -> tuple[list[Manifest], documents.Plan]:
     """Return what a running extender sees, and its plan for that."""
     with connect(where) as address:
         listed, live_plan = schema.snapshot(address), schema.plan(address)
-    return [*told_by(listed, str(address))], live_plan
+    return [*manifests_of(listed, str(address))], live_plan
 
 
 def _policy_remarks(live_plan: documents.Plan, plan: Plan) -> Iterator[str]:
@@ -288,20 +251,13 @@ def plan(
         queues=QueuePolicy.of(Settings(**queue_settings)),
         budgets_are_gangs=budgets_are_gangs,
     )
-    request = PlanInput(
-        files=files,
-        live=live,
-        where=where,
-        supposed=Hypothesis(withs, withouts),
-        now=parse_time(now, "--now") if now else None,
-        reading=reading,
+    at = parse_time(now, "--now") if now else None
+    if not live:
+        _check_without_cluster(files, where)
+    compared, remarks = _planned(
+        files, where if live else None, Hypothesis(withs, withouts), reading, policy, at
     )
-    result = planned(request, policy)
-    found, snapshot, decided = (
-        result.found,
-        result.after.snapshot,
-        result.after.plan,
-    )
+    snapshot, decided = compared.after.snapshot, compared.after.plan
     forecaster = Forecaster(lambda: policy, seconds=_FORECAST_S)
     estimates = partial(forecaster.estimate, snapshot, decided)
     findings = (*audit(snapshot), *policies.findings())
@@ -310,23 +266,39 @@ def plan(
             **asdict(PlanDocuments(decided, snapshot, estimates=estimates).plan()),
             findings=findings_of(findings),
             asked=submitted_gangs(snapshot),
-            differences=[schema.Difference(*each) for each in result.differing or ()],
+            differences=[schema.Difference(*each) for each in compared.differences or ()],
         )
     )
     del written["generation"]  # a counter of the running extender without meaning here
-    print_document(
-        written,
-        output,
-        lambda: result.print(partial(page, estimates=estimates)),
-    )
-    for remark in result.remarks:
+
+    def print_plan() -> None:
+        if compared.differences is not None:
+            print_compared(compared.after, compared.differences, policy)
+        page(snapshot, decided, estimates)
+
+    print_document(written, output, print_plan)
+    for remark in remarks:
         print_error(remark)
-    _report_ignored(found.skipped)
+    _report_ignored(compared.found.skipped)
     for each in findings:
         print_error(f"{each.reason}: {each.message}")
     if not live:  # a running extender watches every kind, so that none is missing
-        for words in missing(found, snapshot, decided, policy, budgets_are_gangs=budgets_are_gangs):
+        for words in missing(
+            compared.found, snapshot, decided, policy, budgets_are_gangs=budgets_are_gangs
+        ):
             print_error(f"not in the input: {words}")
+
+
+def _check_without_cluster(files: Sequence[str], where: Target) -> None:
+    if not files:
+        raise InvalidInput(
+            "plan needs -f FILE with saved objects, or --live for a running extender"
+        )
+    for flag, value in (("--kubeconfig", where.kubeconfig), ("--context", where.context)):
+        if value:
+            raise InvalidInput(
+                f"{flag} names a cluster, which only --live reads: add that or leave it out"
+            )
 
 
 def _report_ignored(kinds: Counter[str]) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import islice
 
@@ -92,7 +91,8 @@ def replay(folder: str, config: str | None, at: str | None, output: str) -> None
 
 def _replay_all(recording: Recording, policy: Policy | None) -> ReplayResult:
     result = ReplayResult()
-    for step in _counted(recording, result):
+    for step in recording.cycles():
+        _count(step, result)
         _replay_cycle(step, policy, result)
         if result.differing:
             break
@@ -127,12 +127,6 @@ def _later(
     if other is None or other.snapshot.now > requested:
         return one
     return other if one is None or one.snapshot.now <= other.snapshot.now else one
-
-
-def _counted(recording: Recording, result: ReplayResult) -> Iterator[RecordedCycle]:
-    for step in recording.cycles():
-        _count(step, result)
-        yield step
 
 
 def _count(step: RecordedCycle, result: ReplayResult) -> None:

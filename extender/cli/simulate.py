@@ -168,8 +168,7 @@ def _run(scenario: Scenario, external: ExternalInput, label: str, policy: Policy
     simulation = Simulation(scenario, policy, external)
     with _without_logs(), _progress(label) as progress:
         result = simulation.run(progress)
-    figures = result.figures(simulation.beginning)
-    return Simulated(label, result, simulation.beginning, figures)
+    return Simulated(label, result, result.figures())
 
 
 def _check_place(html: str) -> None:
@@ -278,7 +277,7 @@ def _print(scenario: Scenario, head: str, runs: Sequence[Simulated]) -> None:
 def _waits(run: Simulated) -> Columns:
     heads = ("GANGS", "STARTED", "P50", "P95", "MAX")
     table = Columns("QUEUE", "SIZE", *heads, numbers=heads)
-    for (queue, size), each in run.result.waits(run.beginning).items():
+    for (queue, size), each in run.result.waits().items():
         spans = (span(each.p50), span(each.p95), span(each.longest))
         table.add(queue, size, str(each.gangs), str(each.started), *spans)
     return table

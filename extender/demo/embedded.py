@@ -85,10 +85,8 @@ class ObjectStatus:
         """Merge *status* into the status."""
         whole = {**self._written.get(subject.uid, {}), **status}
         if subject.kind == "PodGroup":
-            key, phase = (
-                GangKey(f"{subject.namespace}/{subject.name}"),
-                Phase(whole.get("phase", "Pending")),
-            )
+            key = GangKey(f"{subject.namespace}/{subject.name}")
+            phase = Phase(whole.get("phase", "Pending"))
             if not self._api.set_phase(key, subject.uid, phase):
                 self._written.pop(subject.uid, None)
                 return self._answer(None)

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from flask import Blueprint, Response, redirect, request
 from flask.typing import ResponseReturnValue
 
-from extender.demo.acts import job
+from extender.demo.acts import QUEUES, job
 from extender.demo.embedded import MakePort
 from extender.demo.story import Scene
 from extender.errors import InvalidInput
@@ -55,7 +55,6 @@ class GangForm:
 
     PATH = "submit"
     TITLE = "Submit a gang"
-    QUEUES = ("lab", "ops")
 
     def __init__(self) -> None:
         self._scene: Scene | None = None
@@ -88,7 +87,7 @@ class GangForm:
         """Create the requested gang, or raise `InvalidInput`."""
         if self._scene is None:
             raise InvalidInput("the story is still running; submit the gang again when it is over")
-        requested = read(given, self.QUEUES)
+        requested = read(given)
         present = self._scene.jobs
         if any(each.name == requested.name for each in present):
             raise InvalidInput(f"there is a gang {requested.name} already; choose another name")
@@ -112,7 +111,7 @@ class GangForm:
                 "given": given,
                 "problem": problem,
                 "fields": FIELDS,
-                "choices": self.QUEUES,
+                "choices": QUEUES,
                 "is_open": self._scene is not None,
             },
             status,
@@ -122,7 +121,7 @@ class GangForm:
         return page
 
 
-def read(given: Mapping[str, str], queues: tuple[str, ...]) -> Job:
+def read(given: Mapping[str, str]) -> Job:
     """Parse a job from the fields of the form."""
     name = given.get("name", "")
     if not _NAME.fullmatch(name):
@@ -130,8 +129,8 @@ def read(given: Mapping[str, str], queues: tuple[str, ...]) -> Job:
             f"{shown(name)} cannot be the name of a gang; write up to 40 of a-z, 0-9 and -"
         )
     queue = given.get("queue", "")
-    if queue not in queues:
-        raise InvalidInput(f"there is no queue {shown(queue)}; choose {' or '.join(queues)}")
+    if queue not in QUEUES:
+        raise InvalidInput(f"there is no queue {shown(queue)}; choose {' or '.join(QUEUES)}")
     numbers = {key: _number(given.get(key, ""), field) for key, field in FIELDS.items()}
     if numbers["least"] > numbers["pods"]:
         raise InvalidInput(

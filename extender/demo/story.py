@@ -63,12 +63,12 @@ class PlacementLog:
         first, last = self.moments(gang)[0].at, self.started_at(gang, count)
         return ((last or first) - first) * 1000
 
-    def fewest(self, gang: str, since: float, count: int) -> int:
+    def fewest(self, gang: str, count: int) -> int:
         """Return the smallest number of pods on nodes after it first had *count*."""
         started = self.started_at(gang, count)
         if started is None:
             return 0
-        return min(each.on_nodes for each in self.moments(gang) if each.at >= max(started, since))
+        return min(each.on_nodes for each in self.moments(gang) if each.at >= started)
 
     def were_together(self, one: str, other: str) -> bool:
         """Return whether both had pods on nodes at the same time."""
@@ -141,12 +141,10 @@ class Scene(Protocol):
 
 
 class Act(NamedTuple):
-    """One act: its name, its title, its claim and its script."""
+    """One act: its name, its title and its script."""
 
     name: str
     title: str
-    #: What it proves, for the summary.
-    claim: str
     run: Callable[[ActRunner], None]
 
 
@@ -172,8 +170,6 @@ class ActRunner:
         self._claims: list[str] = []
         #: Called while the story rests or waits.
         self.on_tick: Callable[[], None] = _nothing
-        #: Set to end the act.
-        self.stopping = threading.Event()
         self.patience_s = PATIENCE_S
 
     def run(self, act: Act) -> ActOutcome:
@@ -249,8 +245,7 @@ class ActRunner:
         self._claims.append(claimed)
 
     def _tick(self, seconds: float) -> None:
-        if self.stopping.wait(seconds):
-            raise KeyboardInterrupt
+        time.sleep(seconds)
         self.on_tick()
 
 

@@ -6,11 +6,7 @@ from collections.abc import Callable, Iterator
 from itertools import combinations
 
 from extender.clock import timestamp
-from extender.doctor import (
-    config_checks,
-    rbac,
-    tls_checks,
-)
+from extender.doctor import config_checks, rbac, tls_checks
 from extender.doctor.facts import (
     Check,
     ClusterFacts,
@@ -371,7 +367,7 @@ CONDITION_REPORTED = Check(
     "the extender works, but not as configured",
     "as its message says",
 )
-#: The remedy of all findings: the name is the reason, and its message has the remedy.
+#: The remedy of a finding without one in its message.
 _ELSEWHERE = "its message says"
 FINDINGS = (NOT_READY, CONDITION_REPORTED)
 
@@ -388,10 +384,8 @@ def of_findings(facts: ClusterFacts) -> Iterator[Problem]:
 
 def of_finding(finding: Finding) -> Problem:
     """Return the problem of a finding; its message ends with the remedy."""
-    wrong, semicolon, mend = finding.message.rpartition("; ")
     check = Check(finding.reason, "an object or a setting is invalid", _ELSEWHERE)
-    where = f"{finding.kind}/{finding.name}"
-    return check.at(where, wrong if semicolon else finding.message, mend if semicolon else "")
+    return check.at(f"{finding.kind}/{finding.name}", *_with_remedy(finding.message))
 
 
 def _of_readiness(facts: ClusterFacts) -> Iterator[Problem]:
@@ -399,18 +393,20 @@ def _of_readiness(facts: ClusterFacts) -> Iterator[Problem]:
     if readiness is None:
         return
     messages = [finding.message for finding in facts.findings]
-    notes = [
-        line
-        for line in readiness.lines
-        if not any(each in line or line in each for each in messages)
-    ]
-    for line in notes:
+    for line in readiness.lines:
+        if any(each in line or line in each for each in messages):
+            continue
         if line.startswith(UNPROTECTED):
             yield unprotected(readiness.where, line.removeprefix(UNPROTECTED))
             continue
-        wrong, semicolon, mend = line.rpartition("; ")
         check = CONDITION_REPORTED if readiness.is_ready else NOT_READY
-        yield check.at(readiness.where, wrong if semicolon else line, mend if semicolon else "")
+        yield check.at(readiness.where, *_with_remedy(line))
+
+
+def _with_remedy(sentence: str) -> tuple[str, str]:
+    """Split a sentence into what is wrong and the remedy; empty where it has none."""
+    wrong, semicolon, mend = sentence.rpartition("; ")
+    return (wrong, mend) if semicolon else (sentence, "")
 
 
 #: By area its checks and the function that runs them; the manual has them in this order.

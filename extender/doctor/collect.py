@@ -26,6 +26,7 @@ from extender.doctor.reader import ApiReader, Read, read_extender
 from extender.errors import InvalidInput
 from extender.kube.client import ApiClient
 from extender.model.gang import VERSIONS
+from extender.settings import Settings
 
 _CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 _POLICIES = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies"
@@ -136,7 +137,7 @@ def collect(sources: Sources, now: Callable[[], float] = time.time) -> ClusterFa
     if sources.access is not None:
         facts = _cluster(facts, sources, sources.access, now)
     else:
-        facts = replace(facts, configurations=_assumed(sources))
+        facts = replace(facts, configurations=_files(sources))
     not_readable: list[NotChecked] = list(facts.not_checked)
     callers = tuple(
         scheduler_config.callers(
@@ -152,9 +153,9 @@ def collect(sources: Sources, now: Callable[[], float] = time.time) -> ClusterFa
     return _extender(facts, sources)
 
 
-def _assumed(sources: Sources) -> tuple[SchedulerConfig, ...]:
+def _files(sources: Sources, settings: Settings | None = None) -> tuple[SchedulerConfig, ...]:
     return tuple(
-        SchedulerConfig(where=str(path), document=document, is_assumed=True)
+        SchedulerConfig.of(str(path), document, settings)
         for path, document in sources.configurations
     )
 
@@ -162,21 +163,19 @@ def _assumed(sources: Sources) -> tuple[SchedulerConfig, ...]:
 def _cluster(
     facts: ClusterFacts, sources: Sources, access: Callable[[], ApiClient], now: Callable[[], float]
 ) -> ClusterFacts:
+    facts = replace(facts, configurations=_files(sources))
     try:
-        access_ = access()
-        reader = ApiReader(access_, now)
+        client = access()
+        reader = ApiReader(client, now)
     except InvalidInput as error:
-        not_checked = NotChecked(_CLUSTER, str(error))
-        return replace(facts, configurations=_assumed(sources), not_checked=(not_checked,))
-    facts = replace(facts, unprotected=access_.warnings)
+        return replace(facts, not_checked=(NotChecked(_CLUSTER, str(error)),))
+    facts = replace(facts, unprotected=client.warnings)
     if not reader.get("/version", _CLUSTER):
         if not reader.not_checked:
             reader.not_readable(
                 _CLUSTER, "the server of the kubeconfig is not a Kubernetes API server"
             )
-        return replace(
-            facts, configurations=_assumed(sources), not_checked=tuple(reader.not_checked)
-        )
+        return replace(facts, not_checked=tuple(reader.not_checked))
     found = installation.deployments(reader, sources.namespace)
     kinds = crd_facts(reader)
     installed = None if found is None else tuple(each.installed for each in found)
@@ -214,12 +213,7 @@ def _named_files(
                 f"the configuration of the kube-scheduler that calls {each.where}",
                 "it is a file of a control-plane node; give it with --scheduler-config",
             )
-    if settings is None:
-        return _assumed(sources)
-    return tuple(
-        SchedulerConfig(where=str(path), document=document, settings=settings)
-        for path, document in sources.configurations
-    )
+    return _files(sources, settings)
 
 
 def _extender(facts: ClusterFacts, sources: Sources) -> ClusterFacts:
@@ -228,17 +222,17 @@ def _extender(facts: ClusterFacts, sources: Sources) -> ClusterFacts:
     try:
         answer = read_extender(*sources.ops())
     except InvalidInput as error:
-        not_checked = NotChecked("readiness of the extender", str(error))
-        return replace(facts, not_checked=(*facts.not_checked, not_checked))
+        unread = NotChecked("readiness of the extender", str(error))
+        return replace(facts, not_checked=(*facts.not_checked, unread))
+    not_checked = [*facts.not_checked]
     if answer.closed:
-        not_checked = NotChecked("findings of the extender", answer.closed)
-        facts = replace(facts, not_checked=(*facts.not_checked, not_checked))
+        not_checked.append(NotChecked("findings of the extender", answer.closed))
     if facts.installed == ():
         why = "no Deployment has the label app.kubernetes.io/name: gang-extender and runs `serve`"
-        not_checked = NotChecked("the Deployment of the extender", why)
-        facts = replace(facts, not_checked=(*facts.not_checked, not_checked))
+        not_checked.append(NotChecked("the Deployment of the extender", why))
     return replace(
         facts,
+        not_checked=tuple(not_checked),
         readiness=answer.readiness,
         findings=answer.findings,
         clocks=replace(facts.clocks, extender_s=answer.ahead_s),

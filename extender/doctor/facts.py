@@ -30,6 +30,13 @@ class SchedulerConfig:
     #: No extender was found: *settings* are the defaults.
     is_assumed: bool = False
 
+    @classmethod
+    def of(cls, where: str, document: Document, settings: Settings | None) -> SchedulerConfig:
+        """Return a configuration; *settings* are None where no extender was found."""
+        if settings is None:
+            return cls(where=where, document=document, is_assumed=True)
+        return cls(where=where, document=document, settings=settings)
+
 
 class RunningScheduler(NamedTuple):
     """A kube-scheduler and the feature gates on its command line."""

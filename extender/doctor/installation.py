@@ -272,8 +272,8 @@ def configurations(reader: ApiReader, found: list[FoundDeployment]) -> Iterator[
         container, path = _source_of_config(each.pod, each.scheduler)
         where = f"{path} of kube-scheduler in {each.installed.where}"
         if not path:
-            reader.not_readable(f"the configuration of kube-scheduler in {each.installed.where}",
-                      "it is started without --config")  # fmt: skip
+            what = f"the configuration of kube-scheduler in {each.installed.where}"
+            reader.not_readable(what, "it is started without --config")
         elif (text := mounted(reader, each.pod, container, path, home)) is not None:
             try:
                 document = scheduler_config.check(
@@ -282,12 +282,7 @@ def configurations(reader: ApiReader, found: list[FoundDeployment]) -> Iterator[
             except InvalidInput as error:
                 reader.not_readable(where, masked(str(error)))
                 continue
-            settings = each.installed.settings
-            yield (
-                SchedulerConfig(where=where, document=document, settings=settings)
-                if settings
-                else SchedulerConfig(where=where, document=document, is_assumed=True)
-            )
+            yield SchedulerConfig.of(where, document, each.installed.settings)
 
 
 def _source_of_config(pod: Document, scheduler: Document) -> tuple[Document, str]:

@@ -147,6 +147,11 @@ NotReadable = Callable[[str, str], None]
 
 def configuration(path: Path) -> Document:
     """Read a KubeSchedulerConfiguration; `InvalidInput` says what is wrong with the file."""
+    return check(read_yaml(path), f"--scheduler-config {path}")
+
+
+def read_yaml(path: Path) -> Any:
+    """Read the YAML of a file that --scheduler-config names; no error shows a secret in it."""
     try:
         text = path.read_text(encoding="utf-8")
     except OSError as error:
@@ -154,12 +159,11 @@ def configuration(path: Path) -> Document:
     except UnicodeDecodeError as error:
         raise InvalidInput(f"--scheduler-config {path} is not text") from error
     try:
-        document = yaml_loader.load(text)
+        return yaml_loader.load(text)
     except InvalidInput as error:
         raise InvalidInput(
             f"--scheduler-config {path} is not YAML: {masked(str(error))}"
         ) from error
-    return check(document, f"--scheduler-config {path}")
 
 
 def callers(

@@ -171,15 +171,11 @@ class ApiServer:
     def wake(self, orders: Sequence[WakeOrder]) -> None:
         """Nominate pods to nodes, as ordered."""
         for order in orders:
-            self.record_wake(order)
+            self.wakes.append((self._time.monotonic(), order))
             condition = {"refusal": order.refusal} if order.refusal else {}
             self.patch(order.uid, status_only=False, nominated=order.node, **condition)
             if order.briefly:
                 self.patch(order.uid, status_only=False, nominated="")
-
-    def record_wake(self, order: WakeOrder) -> None:
-        """Record an order for later inspection."""
-        self.wakes.append((self._time.monotonic(), order))
 
     def bind(self, orders: Sequence[BindOrder], settle: OnOutcome, until: float) -> None:
         """Accept bindings, and complete them when `answers_at_once` is set."""
@@ -203,7 +199,9 @@ class ApiServer:
         if isinstance(call, Read):
             call.future.set_result(self.groups.get(call.group.key))
             return
-        call.settle(call.order, self._outcome(call.order, outcome))
+        with self._lock:
+            result = self._bind(call.order, outcome)
+        call.settle(call.order, result)
 
     def time_out(self, outcome: str = "loses") -> None:
         """Complete overdue bindings, as the binder does after the deadline of a bind call."""
@@ -236,10 +234,6 @@ class ApiServer:
         """Evict the members of a gang that was bound in part."""
         leaves(gang)
         self.evict(orders)
-
-    def _outcome(self, order: BindOrder, outcome: str) -> BindOutcome:
-        with self._lock:
-            return self._bind(order, outcome)
 
     def _bind(self, order: BindOrder, outcome: str) -> BindOutcome:
         seen = self.pods.get(order.uid)

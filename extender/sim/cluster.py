@@ -166,11 +166,9 @@ class Simulation:
     """One run of a scenario."""
 
     def __init__(self, scenario: Scenario, policy: Policy, given: ExternalInput = NO_INPUT) -> None:
-        self._span_s = scenarios.span_s(scenario)
         self.cluster = cluster = SimulatedCluster(
             policy, scenario.seed, rest_s=scenarios.pace_s(scenario)
         )
-        self.beginning = cluster.time.monotonic()
         nodes = scenarios.nodes_of(scenario, given)
         queues = scenarios.queues_of(scenario, given)
         for node in nodes.values():
@@ -191,29 +189,31 @@ class Simulation:
         capacity = total(node.allocatable for node in nodes.values())
         names = sorted({DEFAULT_QUEUE, *queues})
         self.result = Result(
-            self._span_s, Resources(capacity), names, is_of_a_tree=policy.divides_a_tree
+            cluster.time.monotonic(),
+            scenarios.span_s(scenario),
+            Resources(capacity),
+            names,
+            is_of_a_tree=policy.divides_a_tree,
         )
         cluster.workloads.on_placed = self._count_pod
         cluster.extender.on_cycle = self._count_cycle
 
     def run(self, progress: Callable[[float], None] = lambda part: None) -> Result:
         """Run the scenario; *progress* is called with the fraction that is done."""
+        cluster, result = self.cluster, self.result
         with _rare_garbage_collection():
             for step in range(1, _STEPS + 1):
-                self.cluster.run(self.beginning + self._span_s * step / _STEPS)
+                cluster.run(result.beginning + result.span_s * step / _STEPS)
                 progress(step / _STEPS)
-        self.cluster.workloads.count_until_now()
-        self.result.close(self.cluster.workloads.runs, self.cluster.extender.cycles)
-        return self.result
-
-    def _at(self) -> float:
-        return self.cluster.time.monotonic() - self.beginning
+        cluster.workloads.count_until_now()
+        result.close(cluster.workloads.runs, cluster.extender.cycles)
+        return result
 
     def _count_pod(self, run: JobRun, step: int) -> None:
-        self.result.count_pod(run, step, self._at())
+        self.result.count_pod(run, step, self.cluster.time.monotonic())
 
-    def _count_cycle(self, snapshot: Snapshot, plan: Plan) -> None:
-        self.result.count_cycle(plan, self._at())
+    def _count_cycle(self, _: Snapshot, plan: Plan) -> None:
+        self.result.count_cycle(plan, self.cluster.time.monotonic())
 
 
 @contextmanager

@@ -26,7 +26,7 @@ from extender.permit.timeouts import Timeouts
 from extender.planner.plan import Plan
 from extender.planner.planner import make_plan
 from extender.planner.policy import Policy
-from extender.planning_loop import DEBOUNCE_S, LONGEST_REST_S
+from extender.planning_loop import DEBOUNCE_S
 from extender.ports import BindOrder, EventRecord
 from extender.reservations.ledger import LOOK_S
 from extender.settings import Settings
@@ -46,22 +46,21 @@ class DirectExtender:
         time: VirtualClock,
         api: ApiServer,
         policy: Policy,
-        seed: int = 0,
-        settings: Settings | None = None,
-        rest_s: float = LONGEST_REST_S,
+        seed: int,
+        settings: Settings,
+        rest_s: float,
     ) -> None:
-        settings = settings or Settings()
         self._rest_s = rest_s
-        self._time, self._api, self._policy = time, api, policy
-        self.metrics = metrics = Metrics()
+        self._time, self._api = time, api
+        metrics, history = Metrics(), GangHistory()
         # No scheduler name, so no liveness is tracked: this kube-scheduler never goes away.
         self._cluster = cluster = Cluster(time, QueuePolicy.of(settings))
         cluster.partial_gangs.forget()  # as when a lease begins
-        self._history = GangHistory()
-        self._evictions = EvictionRunner(
+        self._history = history
+        evictions = EvictionRunner(
             evictor=api,
             events=self,
-            history=self._history,
+            history=history,
             metrics=metrics,
             clock=time,
             backoff=EvictionBackoff(min_run_s=settings.min_run_s),
@@ -79,14 +78,14 @@ class DirectExtender:
             groups=api,
             undo=api,
             observer=self,
-            make_plan=lambda snapshot: make_plan(snapshot, self._policy),
-            dispatch=self._evictions,
+            make_plan=lambda snapshot: make_plan(snapshot, policy),
+            dispatch=evictions,
             reporter=self,
             metrics=metrics,
         )
-        self._published, self._ledger, self._gate = core.published, core.ledger, core.gate
+        self._ledger, self._gate = core.ledger, core.gate
         self._permit, self._planning = core.permit, core.planning
-        self._evictions.on_objection(self.plan_soon)
+        evictions.on_objection(self.plan_soon)
         cluster.on_change(self.plan_soon)
         self._is_cycle_due = self._is_checking = False
         self._next_cycle_at = float("-inf")

@@ -110,7 +110,7 @@ class KubeScheduler:
         self.options = options or SchedulerOptions()
         self._table = NodeTable()
         #: Evicts pods for those of a higher priority; None when preemption is off.
-        self.preemption = (
+        self._preemption = (
             Preemption(self._table, extender.preempt, evict, self._is_placed) if evict else None
         )
         #: Volumes: pod name -> the only nodes they can be attached to.
@@ -258,7 +258,7 @@ class KubeScheduler:
         return bool(pod.node) or pod.uid in self.assumed
 
     def _highest_priority(self) -> int:
-        if self.preemption is None:
+        if self._preemption is None:
             return 0
         priorities = [self.pods[uid].pod.priority for uid in self.active]
         return priorities.index(max(priorities))
@@ -270,9 +270,9 @@ class KubeScheduler:
 
     def _preempt(self, seen: SeenPod) -> str:
         """Evict pods for one without a node; return the node that it is nominated to."""
-        if self.preemption is None:
+        if self._preemption is None:
             return ""
-        return self.preemption.preempt(seen.pod, seen.membership)
+        return self._preemption.preempt(seen.pod, seen.membership)
 
     def _find_nodes(self, seen: SeenPod) -> tuple[Sequence[str], str]:
         pod, member = seen.pod, seen.membership

@@ -108,9 +108,8 @@ def _shorten(value: object) -> object:
 def _policy(simulated: Simulated) -> dict[str, Any]:
     """Return what the page shows of one policy."""
     result, figures = simulated.result, simulated.figures
-    found = result.waits(simulated.beginning)
-    end = simulated.beginning + result.span_s
-    chosen, note = choose(result.runs, end)
+    found = result.waits()
+    chosen, note = choose(result.runs, result.end)
     colours = {name: f"c{number % _COLOURS}" for number, name in enumerate(result.shares)}
     used = {run.job.queue for run in chosen}
     shares = {name: (each, result.deserved[name]) for name, each in result.shares.items()}
@@ -143,8 +142,9 @@ def _policy(simulated: Simulated) -> dict[str, Any]:
         "gangs": [
             (
                 run.job,
-                span(_waited(run, end)) + (" and on" if run.first_started_at is None else ""),
-                bars(run, simulated.beginning, result.span_s, colours.get(run.job.queue, "c0")),
+                span(_waited(run, result.end))
+                + (" and on" if run.first_started_at is None else ""),
+                bars(run, result.beginning, result.span_s, colours.get(run.job.queue, "c0")),
             )
             for run in chosen
         ],

@@ -59,12 +59,19 @@ class TimeSeries:
 
 
 class Result:
-    """Collect figures during a run; all times are seconds after its start."""
+    """Collect figures of a run that begins at *beginning* and lasts for *span_s*."""
 
     def __init__(
-        self, span_s: float, total: Resources, queues: Iterable[str], *, is_of_a_tree: bool = False
+        self,
+        beginning: float,
+        span_s: float,
+        total: Resources,
+        queues: Iterable[str],
+        *,
+        is_of_a_tree: bool,
     ) -> None:
-        self.span_s = span_s
+        self.beginning, self.span_s = beginning, span_s
+        self.end = beginning + span_s
         #: Whether the figures of a queue include those of its children.
         self._is_of_a_tree = is_of_a_tree
         self.total = total
@@ -77,18 +84,19 @@ class Result:
         self.runs: list[JobRun] = []
         self.cycles = 0
         self._requested: dict[str, int] = {}
+        #: Until when usage and shares are counted, in seconds after the beginning.
         self._usage_at = self._plan_at = 0.0
         self._figures: Mapping[str, QueueFigures] = {}
 
     def count_pod(self, run: JobRun, step: int, at: float) -> None:
         """Count that a pod of *run* starts (+1) or stops (-1) using its node."""
-        self._add_usage(at)
+        self._add_usage(at - self.beginning)
         for name, amount in run.job.shape.requests.items():
             self._requested[name] = self._requested.get(name, 0) + step * amount
 
     def count_cycle(self, plan: Plan, at: float) -> None:
         """Take the figures of a planning cycle."""
-        self._add_shares(at)
+        self._add_shares(at - self.beginning)
         self._figures = plan.queues
 
     def close(self, runs: list[JobRun], cycles: int) -> None:
@@ -136,12 +144,12 @@ class Result:
 
     # ── figures ───────────────────────────────────────────────────────────────────────────
 
-    def waits(self, beginning: float) -> dict[tuple[str, str], Waits]:
+    def waits(self) -> dict[tuple[str, str], Waits]:
         """Return the waits by queue and size class; `all` for all sizes, `ALL` for all queues."""
         found: dict[tuple[str, str], list[tuple[float, bool]]] = {}
         for run in self.runs:
             started = run.first_started_at
-            until = self.span_s + beginning if started is None else started
+            until = self.end if started is None else started
             each = (until - run.created_at, started is not None)
             for queue in (run.job.queue, ALL):
                 for size in (size_class(run.job.size), "all"):
@@ -156,11 +164,10 @@ class Result:
         lost = sum(run.wasted_s for run in self.runs)
         return done, lost
 
-    def figures(self, beginning: float) -> dict[str, float]:
+    def figures(self) -> dict[str, float]:
         """Return all figures to compare, by their displayed name."""
-        waits = self.waits(beginning)
         found: dict[str, float] = {}
-        for (queue, size), each in waits.items():
+        for (queue, size), each in self.waits().items():
             if size == "all":
                 found[f"wait p50, {queue}"] = each.p50
                 found[f"wait p95, {queue}"] = each.p95
@@ -222,8 +229,6 @@ class Simulated:
 
     label: str
     result: Result
-    #: The start of the run on its own clock.
-    beginning: float
     figures: Mapping[str, float]
 
 

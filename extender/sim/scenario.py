@@ -210,17 +210,12 @@ def span_s(scenario: Scenario) -> float:
     return seconds(scenario.span, "span")
 
 
-def node_names(pool: NodePool) -> list[str]:
-    """Return the names of the nodes of a pool."""
-    return [f"{pool.name}-{number}" for number in range(pool.count)]
-
-
 def nodes_of(scenario: Scenario, external: ExternalInput = NO_INPUT) -> dict[str, Node]:
     """Return the nodes by name, those of a snapshot first."""
     nodes = dict(external.nodes)
     for pool in scenario.nodes:
         allocatable = amounts({PODS: _PODS_OF_A_NODE, **pool.has})
-        for name in node_names(pool):
+        for name in (f"{pool.name}-{number}" for number in range(pool.count)):
             if name in external.nodes:
                 raise InvalidInput(f"nodes has {name!r}, and so has the snapshot; rename it")
             nodes[name] = Node(name=name, allocatable=allocatable)
@@ -229,19 +224,17 @@ def nodes_of(scenario: Scenario, external: ExternalInput = NO_INPUT) -> dict[str
 
 def queues_of(scenario: Scenario, external: ExternalInput = NO_INPUT) -> dict[str, Queue]:
     """Return the queues by name; those of the scenario replace saved ones."""
-    return {**external.queues, **{spec.name: queue_of(spec) for spec in scenario.queues}}
-
-
-def queue_of(spec: QueueSpec) -> Queue:
-    """Return the queue of a specification."""
-    return Queue(
-        name=spec.name,
-        weight=spec.weight,
-        capability=amounts(spec.capability),
-        guarantee=amounts(spec.guarantee),
-        deserved=amounts(spec.deserved),
-        reclaimable=spec.reclaimable,
-    )
+    queues = dict(external.queues)
+    for spec in scenario.queues:
+        queues[spec.name] = Queue(
+            name=spec.name,
+            weight=spec.weight,
+            capability=amounts(spec.capability),
+            guarantee=amounts(spec.guarantee),
+            deserved=amounts(spec.deserved),
+            reclaimable=spec.reclaimable,
+        )
+    return queues
 
 
 def jobs_of(scenario: Scenario, external: ExternalInput = NO_INPUT) -> list[Job]:

@@ -83,6 +83,10 @@ class JobRun:
         """Return the number of members on nodes."""
         return sum(1 for node in self.pods.values() if node)
 
+    def waste(self) -> None:
+        """Count the undecided time as wasted."""
+        self.wasted_s, self.open_s = self.wasted_s + self.open_s, 0.0
+
 
 class Workloads:
     """Own all jobs."""
@@ -150,7 +154,7 @@ class Workloads:
         for run in self.runs:
             self._count(run)
             if run.working_since is None:
-                run.wasted_s, run.open_s = run.wasted_s + run.open_s, 0.0
+                run.waste()
 
     def _create_group(self, job: Job) -> JobRun:
         run = JobRun(job, self._time.monotonic())
@@ -236,10 +240,7 @@ class Workloads:
     def _begin(self, run: JobRun) -> None:
         now = self._time.monotonic()
         run.working_since = now
-        run.wasted_s, run.open_s = (
-            run.wasted_s + run.open_s,
-            0.0,
-        )  # they waited for the other members
+        run.waste()  # they waited for the other members
         run.number += 1
         if run.first_started_at is None:
             run.first_started_at = now
@@ -263,7 +264,7 @@ class Workloads:
         if run.working_since is None or run.on_nodes >= run.job.min_member:
             return
         now = self._time.monotonic()
-        run.wasted_s, run.open_s = run.wasted_s + run.open_s, 0.0
+        run.waste()
         run.stretches.append((run.working_since, now, True))
         run.working_since = None
         run.number += 1

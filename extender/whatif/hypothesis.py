@@ -1,7 +1,7 @@
 """The hypothetical changes of `--with` and `--without`: objects changed or removed.
 
-The manifests are changed, so the result is decoded by the same rules as the present objects. A pod
-target node is removed waits again, like the pod that its controller would create. Pods of other
+The manifests are changed, so the result is decoded by the same rules as the present objects. If a
+node is removed, its pods wait again, as those that their controllers would create. Pods of other
 schedulers, mostly of DaemonSets, are removed with the node.
 """
 

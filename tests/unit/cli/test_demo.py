@@ -212,7 +212,7 @@ def test_a_hostile_name_is_text_on_the_page(kept: tuple[Embedded, GangForm]) -> 
 )
 def test_an_invalid_field_of_the_form_is_named(changed: dict[str, str], told: str) -> None:
     with pytest.raises(InvalidInput, match=told):
-        forms.read({**GOOD, **changed}, GangForm.QUEUES)
+        forms.read({**GOOD, **changed})
 
 
 def test_without_keep_no_form_is_accepted() -> None:

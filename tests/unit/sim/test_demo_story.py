@@ -55,7 +55,7 @@ class FakeDemo:
 def run_act(play: Callable[[ActRunner], None], demo: FakeDemo | None = None) -> ActOutcome:
     runner = ActRunner(demo or FakeDemo(), lambda sentence: None, speed=100)
     runner.patience_s = 0.0
-    return runner.run(Act("act", "title", "promise", play))
+    return runner.run(Act("act", "title", play))
 
 
 def test_a_false_claim_fails_the_act() -> None:
@@ -97,11 +97,11 @@ def test_a_gang_that_lost_a_pod_is_noticed() -> None:
     demo = FakeDemo()
     for number in range(2):
         demo.bind(f"red-{number}", "red")
-    assert demo.placements.fewest("red", 0.0, 2) == 2
+    assert demo.placements.fewest("red", 2) == 2
 
     demo.api.delete_pod(builders.pod("red-1").uid)
 
-    assert demo.placements.fewest("red", 0.0, 2) == 1
+    assert demo.placements.fewest("red", 2) == 1
     assert demo.placements.on_nodes("red") == 1
 
 
