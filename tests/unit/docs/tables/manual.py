@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 
+from extender.model.reason import Reason
 from tests.unit.docs.tables import (
     api,
     checks,
     commandline,
+    explained,
     policy,
     reasons,
     rights,
@@ -41,6 +44,7 @@ _WRITERS: Mapping[str, Callable[[], str]] = {
     "findings": reasons.findings,
     "checks": checks.checks,
     "examples": reasons.examples,
+    "explain": partial(explained.of, Reason.INSUFFICIENT_CAPACITY),
     "rights": rights.rights,
     **waiting_binds.PARTS,
 }
