@@ -76,7 +76,7 @@ def _reason(text: str) -> str:
     if text.lower() in known:
         return known[text.lower()]
     near = difflib.get_close_matches(text.lower(), known, n=1)
-    hint = f"; did you mean {known[near[0]]}" if near else "; docs/reasons.md has all"
+    hint = f"; did you mean {known[near[0]]}" if near else "; docs/reference/reasons.md has all"
     raise InvalidInput(f"--reason {text!r} is not a reason{hint}")
 
 

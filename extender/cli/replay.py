@@ -30,7 +30,7 @@ from extender.policy_file import PolicyFile
 from extender.replay.compare import Difference, plan_differences
 from extender.replay.recording import RecordedCycle, Recording
 
-#: The exit code when a decision differs; docs/replay.md has it too.
+#: The exit code when a decision differs; docs/what-if.md has it too.
 DIFFERS = 3
 #: The limit of printed differences of a cycle.
 _MAX_PRINTED = 10

@@ -89,7 +89,10 @@ class Problem(Struct, kw_only=True):
     """A problem or a hint of `doctor`."""
 
     name: Annotated[
-        str, means("one word of [the list](doctor.md#every-problem), or the reason of a finding")
+        str,
+        means(
+            "one word of [the list](reasons.md#checks-of-the-doctor), or the reason of a finding"
+        ),
     ]
     severity: Annotated[
         str, means("`problem`, or `hint`: nothing breaks, and the exit code is not changed")

@@ -132,7 +132,7 @@ def parse(text: str, name: str) -> Scenario:
         message = str(error).replace(" - at `$", " at `").replace("`$", "`")
         if len(message) > _LONGEST_ERROR:
             message = f"{message[:_LONGEST_ERROR]}…"  # an unknown key or a path may be long
-        raise InvalidInput(f"{name}: {message}; docs/simulate.md lists the fields") from error
+        raise InvalidInput(f"{name}: {message}; docs/what-if.md lists the fields") from error
     return scenario
 
 

@@ -104,7 +104,9 @@ class Gang(Struct, kw_only=True):
     share: Annotated[float, means("its dominant share, from 0 to 1")]
     estimate: Annotated[
         Estimate | None,
-        means("when it will start, if that is known ([estimates](estimates.md)), or null"),
+        means(
+            "when it will start, if that is known ([estimates](../what-if.md#estimates)), or null"
+        ),
     ] = None
     placements: Annotated[dict[str, str], means("nodes by pod, for pods that may be bound")]
     pipelined: Annotated[
@@ -231,5 +233,5 @@ class Finding(Struct):
 
     kind: Annotated[str, means("the kind of the object")]
     name: Annotated[str, means("the name of the object")]
-    reason: Annotated[str, means("one word of [the list](reasons.md#of-findings)")]
+    reason: Annotated[str, means("one word of [the list](reasons.md#findings)")]
     message: Annotated[str, means("what is wrong, and the remedy")]

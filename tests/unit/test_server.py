@@ -6,7 +6,6 @@ import asyncio
 import json
 import logging
 import os
-import re
 import signal
 import socket
 import subprocess
@@ -24,7 +23,6 @@ from extender.permit.timeouts import Timeouts
 from extender.settings import Settings
 
 MANIFESTS = Path(__file__).parents[2] / "manifests"
-MANUAL = Path(__file__).parents[2] / "docs"
 #: The signals that the configuration page lists as ignored.
 IGNORED_SIGNALS = ("SIGHUP", "SIGTTIN", "SIGTTOU", "SIGUSR2")
 
@@ -109,14 +107,6 @@ def idle() -> Iterator[subprocess.Popen[str]]:
             yield serving
         finally:
             serving.kill()
-
-
-def test_the_manual_names_the_signals_that_change_nothing() -> None:
-    (said,) = (
-        each for each in (MANUAL / "configuration.md").read_text().splitlines() if "SIGHUP" in each
-    )
-
-    assert re.findall("SIG[A-Z0-9]+", said) == list(IGNORED_SIGNALS)
 
 
 def test_no_signal_starts_a_second_worker(idle: subprocess.Popen[str]) -> None:

@@ -16,7 +16,8 @@ from extender.planner import policy_parser
 from extender.planner.planner import make_plan
 from extender.status.history import GangHistory
 from tests.unit.cli.test_bad_input import calling_commands
-from tests.unit.docs.tables.commandline import DOCUMENTS, EXITS, KINDS, PARTS, meanings
+from tests.unit.docs.tables.api import KINDS, PARTS, meanings
+from tests.unit.docs.tables.commandline import DOCUMENTS, EXITS
 from tests.unit.planner.reason_cases import SENTENCES
 from tests.unit.replay.runs import recorded
 

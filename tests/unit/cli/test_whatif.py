@@ -395,17 +395,3 @@ def test_names_with_control_characters_are_printed_as_text(
     said = live(ops_url, "--without", "node/n0", "--without", "gang/a/evil\x1b[2K")
 
     assert "\x1b" not in said.stdout + said.stderr
-
-
-def test_the_example_of_the_manual_for_a_live_cluster_is_what_is_printed(
-    ops_url: str, history: GangHistory, tmp_path: Path
-) -> None:
-    page = (Path(__file__).parents[3] / "docs" / "whatif.md").read_text()
-    _, _, rest = page.partition("$ gang-extender plan --live -f job.yaml\n")
-    example, _, _ = rest.partition("...\n")
-    note(history, seen(gang("old", pods_on("n0", "old", 3)), cpus=(4,)))
-
-    said = live(ops_url, "-f", job(tmp_path, 2)).stdout
-
-    assert example
-    assert said.startswith(example)

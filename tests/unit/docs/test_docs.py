@@ -11,22 +11,14 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-import msgspec
-import pytest
 import yaml
-from click.testing import CliRunner
 
 from extender.cli.main import main
-from extender.kube.decode import objects
 from extender.model.annotations import ALLOWED_CLASSES, ALLOWED_QUEUES, GUARANTEE, HOME_QUEUE, LIMIT
-from extender.planner import policy_parser
-from extender.settings import Settings
-from tests.unit.kube.decode.test_dialects_page import assert_groups_are_named_by
+from tests.unit.docs.pages import DOCS, PAGES, ROOT, prose, text
+from tests.unit.docs.test_samples import flags_of
 
-ROOT = Path(__file__).parents[3]
-DOCS = ROOT / "docs"
 INDEX = DOCS / "README.md"
-PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *DOCS.rglob("*.md")])
 #: Flags of operators that the pages install, of kube-batch, pip, pip-audit and the crash points.
 FOREIGN_FLAGS = {
     "--batch-scheduler", "--gang-scheduling", "--gang-scheduler-name", "--require-hashes",
@@ -36,11 +28,6 @@ FOREIGN_FLAGS = {
 }  # fmt: skip
 #: A command of ours, inline or after a prompt.
 OURS = r"`((?:gang-extender|kubectl gang) [^`]+)`|^ *\$ ((?:gang-extender|kubectl gang) .*)$"
-
-
-@cache
-def text(page: Path) -> str:
-    return page.read_text()
 
 
 def found(pattern: str, page: Path) -> Iterator[tuple[str, str]]:
@@ -102,12 +89,6 @@ def test_the_index_has_every_page_once() -> None:
     assert [row for row, times in Counter(rows).items() if times > 1] == []
     # A directory is listed with everything in it.
     assert [p for p in DOCS.rglob("*.md") if p != INDEX and not {p, p.parent} & listed] == []
-
-
-@cache
-def flags_of(command: str) -> set[str]:
-    params = main.commands[command].params if command in main.commands else []
-    return {"--help", *(flag for each in params for flag in (*each.opts, *each.secondary_opts))}
 
 
 def test_every_command_and_every_flag_exists() -> None:
@@ -175,51 +156,42 @@ def test_named_objects_exist_in_the_manifests() -> None:
     named = everywhere(r"-n gang-system [^`\n]*deployment[/ ]([\w-]+)")
     none_of(place for place, name in named if name not in deployments)
 
-    shown = [name for _, name in found(r"^\| `(gang-extender-[\w-]+)` \|", DOCS / "admission.md")]
+    shown = [name for _, name in found(r"^\| `(gang-extender-[\w-]+)` \|", DOCS / "install.md")]
     admission = things("admission")
     rules = [t["metadata"]["name"] for t in admission if t["kind"].endswith("AdmissionPolicy")]
     bound = [t["spec"]["policyName"] for t in admission if t["kind"].endswith("PolicyBinding")]
     assert sorted(shown) == sorted(rules) == sorted(bound)
 
 
-def test_a_plan_shown_on_a_page_is_what_the_command_prints(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.chdir(ROOT)
-    shown = list(everywhere(r"^```console\n\$ gang-extender (plan .*?)^```$"))
-    assert shown
-    for place, block in shown:
-        command, _, output = block.partition("\n")
-        ran = CliRunner().invoke(main, command.split(), env={"COLUMNS": "160"})
-        told = f"{ran.stdout}{ran.stderr}".rstrip().splitlines()
-        assert [line.rstrip() for line in told] == output.splitlines(), place.partition("\n")[0]
+#: What cannot be broken: code, a link, a word.
+UNBROKEN = re.compile(r"(?:`[^`]*`|!?\[[^]]*\]\([^)]*\)|[^\s`\[])+")
 
 
-def test_the_files_on_the_configuration_page_can_be_read() -> None:
-    samples = [sample for _, sample in found(r"^```yaml\n(.*?)^```$", DOCS / "configuration.md")]
-    whole, flat = (policy_parser.parse(each, "configuration.md") for each in samples[:2])
-    quota = msgspec.convert(yaml.safe_load(samples[-1]), objects.RawQuota)
+def test_prose_wraps_at_100_characters() -> None:
+    wrong = [
+        f"{page.relative_to(ROOT)}:{number}: {len(line)}"
+        for page in PAGES
+        for number, line in enumerate(prose(page).splitlines(), start=1)
+        if len(line) > 100
+        and len(UNBROKEN.findall(line)) > 1
+        and not line.lstrip().startswith(("|", ">", "#", "<!--"))
+    ]
 
-    assert (whole.actions, whole.tiers) == (
-        policy_parser.DEFAULT.actions,
-        policy_parser.DEFAULT.tiers,
-    )
-    assert [each.name for each in flat.tiers[0]] == [
-        "gang", "priority", "drf", "predicates", "proportion",
-    ]  # fmt: skip
-    assert objects.to_quota(quota).weight == 3
+    none_of(wrong)
 
 
-def test_the_listed_annotations_and_labels_are_those_that_are_read() -> None:
-    named = text(DOCS / "concepts.md").partition("## What a pod sets")[2]
-    groups, _, rest = named.partition("Without any PodGroup")
-    schedulers = rest.partition("one of ours\n(")[2].partition(")")[0]
-    namespaces = text(DOCS / "namespaces.md").partition("## At work")[0]
+def test_the_page_of_queues_lists_the_annotations_of_a_namespace() -> None:
+    part = text(DOCS / "queues.md").partition("## Policy per namespace")[2]
 
-    keys = re.findall(r"`([^`]+)`", groups)
-    assert len(keys) == 5, "concepts.md"
-    assert_groups_are_named_by(keys)
-    assert tuple(re.findall(r"`([^`]+)`", schedulers)) == Settings().scheduler_name, "concepts.md"
-    assert re.findall(r"^\| `([\w./-]+):", namespaces, re.M) == [
+    assert re.findall(r"^\| `([\w./-]+):", part, re.M) == [
         HOME_QUEUE, ALLOWED_QUEUES, LIMIT, GUARANTEE, ALLOWED_CLASSES,
-    ], "namespaces.md"  # fmt: skip
+    ]  # fmt: skip
+
+
+def test_every_annotation_of_ours_is_in_the_reference() -> None:
+    """Also those that only manifests write, and none that does not exist."""
+    pattern = re.compile(r"gang-extender\.io/(?!v\d)[a-z-]+")
+    files = [*(ROOT / "extender").rglob("*.py"), *(ROOT / "manifests").rglob("*.yaml")]
+    used = {name for file in files for name in pattern.findall(file.read_text(encoding="utf-8"))}
+
+    assert set(pattern.findall(text(DOCS / "reference" / "configuration.md"))) == used

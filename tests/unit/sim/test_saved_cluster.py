@@ -17,13 +17,11 @@ from extender.model.queue import Queue
 from tests import objects
 from tests.scene import gang, node_table, snapshot
 
-MANUAL = (Path(__file__).parents[3] / "docs/simulate.md").read_text()
-PART = MANUAL.partition("<!-- snapshot -->\n```yaml\n")[2].partition("```")[0]
-SCENARIO = f"""
+SCENARIO = """
 span: 10m
-{PART}
+snapshot: saved.json
 arrivals:
-- {{queue: red, name: r, size: 2, each: {{cpu: 3}}, lasts: 1m}}
+- {queue: red, name: r, size: 2, each: {cpu: 3}, lasts: 1m}
 """
 
 
@@ -97,7 +95,7 @@ def test_a_trace_uses_saved_queues_unchanged(tmp_path: Path) -> None:
     columns = "{arrives: at, duration: lasts, cpu: cpu}"
     trace = f"trace: {{file: t.csv, queue-by: team, columns: {columns}}}"
     full = [*SAVED[:2], objects.queue("red", capability={"cpu": "1"})]
-    told = simulate(tmp_path, full, f"span: 10m\n{PART}{trace}\n")
+    told = simulate(tmp_path, full, f"span: 10m\nsnapshot: saved.json\n{trace}\n")
 
     assert told.exit_code == 0, told.output
     assert re.search(r"^red +1 +1 +0 ", told.stdout, re.MULTILINE)

@@ -13,7 +13,7 @@ from extender.cli.simulate import _shipped
 from extender.sim import scenario as scenarios
 from extender.sim.result import TimeSeries, percentile, size_class
 
-MANUAL = (Path(__file__).parents[3] / "docs/simulate.md").read_text()
+MANUAL = (Path(__file__).parents[3] / "docs/what-if.md").read_text()
 SMALL = """
 about: A small one.
 span: 10m
@@ -112,12 +112,6 @@ def test_the_ml_day_scenario_is_as_large_as_the_manual_says() -> None:
 
     assert (day.span, sum(pool.count for pool in day.nodes)) == ("24h", 500)
     assert len(scenarios.jobs_of(day)) == 5000
-
-
-def test_the_scenario_of_the_manual_can_be_read() -> None:
-    text = MANUAL.partition("<!-- scenario -->\n```yaml\n")[2].partition("```")[0]
-
-    assert len(scenarios.jobs_of(scenarios.read(text, "manual"))) == 15
 
 
 @pytest.mark.parametrize(

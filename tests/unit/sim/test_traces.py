@@ -17,7 +17,7 @@ from extender.sim import traces
 from extender.sim.traces import Trace, TraceSpec
 from extender.sim.workloads import Job
 
-MANUAL = (Path(__file__).parents[3] / "docs/simulate.md").read_text()
+MANUAL = (Path(__file__).parents[3] / "docs/what-if.md").read_text()
 GPU = "nvidia.com/gpu"
 #: Invented lines with the columns of the public tables, not in the order of time.
 PAI = """\
@@ -325,7 +325,7 @@ def test_the_mappings_of_the_manual_are_those_that_are_tested() -> None:
 
 
 def test_the_trace_example_of_the_manual_can_be_simulated(tmp_path: Path) -> None:
-    part = MANUAL.partition("<!-- trace -->\n```yaml\n")[2].partition("```")[0]
+    part = MANUAL.partition("```yaml\n# trace\n")[2].partition("```")[0]
     scenario = SCENARIO.replace(TRACE, part)
     (tmp_path / "cluster_log.csv").write_text(HELIOS)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
@@ -16,7 +15,6 @@ from .runner import run_story
 from .story import InvalidStory, Story, read, stories
 
 STORIES = {story.name: story for story in stories()}
-PAGE = Path(__file__).parents[3] / "docs" / "simulate.md"
 
 
 @pytest.mark.parametrize("story", STORIES.values(), ids=STORIES)
@@ -24,14 +22,6 @@ def test_the_embedded_cluster_has_the_written_outcomes(story: Story) -> None:
     told = run_story(story, EmbeddedCluster(policy_of(story)))
 
     assert differences(story, {WRITTEN: written(story), EMBEDDED: told}) == []
-
-
-def test_the_page_lists_every_story() -> None:
-    table = PAGE.read_text().partition("| story | what it tells |")[2].partition("\n\n")[0]
-    rows = dict(re.findall(r"^\| `([\w-]+)` \| (.+) \|$", table, re.M))
-
-    assert rows == {story.name: story.about for story in STORIES.values()}
-    assert len(rows) == 20, "the page speaks of twenty"
 
 
 # A comparison that never fails compares nothing.

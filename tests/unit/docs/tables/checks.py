@@ -11,7 +11,7 @@ def checks() -> str:
     return "\n".join(
         f"### {place[0].upper()}{place[1:]}\n\n"
         + table(
-            ("name", "", "it means", "the mend"),
+            ("check", "", "meaning", "what to do"),
             ((f"`{each.name}`", each.severity.value, each.meaning, each.mend) for each in known),
         )
         for place, known in KNOWN.items()

@@ -7,9 +7,11 @@ from functools import partial
 
 from extender.model.reason import Reason
 from tests.unit.docs.tables import (
+    api,
     checks,
     commandline,
     explained,
+    policy,
     reasons,
     rights,
     series,
@@ -21,17 +23,30 @@ from tests.unit.docs.tables import (
 MARK = "generated"
 
 _WRITERS: Mapping[str, Callable[[], str]] = {
+    "commands": commandline.words,
+    "shared flags": commandline.shared,
+    "flags": commandline.commands,
     "settings": settings.settings,
-    "series": series.series,
-    "words": commandline.words,
-    "fields": commandline.fields,
+    "variables": settings.variables,
+    "annotations": settings.annotations,
+    "keys": policy.keys,
+    "actions": policy.actions,
+    "starvation": policy.starvation,
+    "plugins": policy.plugins,
+    "switches": policy.switches,
+    "ignored": policy.ignored,
+    "metrics": series.series,
+    "alerts": series.alerts,
+    "paths": api.paths,
+    "fields": api.fields,
     "reasons": reasons.reasons,
     "happenings": reasons.happenings,
     "findings": reasons.findings,
-    "rights": rights.rights,
     "checks": checks.checks,
+    "examples": reasons.examples,
+    "explain": partial(explained.of, Reason.INSUFFICIENT_CAPACITY),
+    "rights": rights.rights,
     **waiting_binds.PARTS,
-    **{f"explain {each.value}": partial(explained.of, each) for each in Reason},
 }
 
 

@@ -1,20 +1,20 @@
-"""The table of metrics, from the registry behind `/metrics`."""
+"""The page of metrics: the registry behind `/metrics`, and the alerts."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
+import yaml
 from prometheus_client.metrics import MetricWrapperBase
 
-from extender.forecast.forecaster import Forecaster
 from extender.metrics import Metrics
-from extender.policy_file import PolicyFile
 from extender.status.history import GangHistory
-from extender.web.app import create_app
-from extender.web.dashboard.context import AppContext
 from tests.scene import gang, plan, snapshot, verdict
-from tests.unit.docs.tables.parts import table
+from tests.unit.docs.tables.api import operations_port
+from tests.unit.docs.tables.parts import ROOT, table
+
+ALERTS = ROOT / "manifests" / "monitoring" / "alerts.yaml"
 
 
 class Series(NamedTuple):
@@ -30,31 +30,34 @@ def exported() -> tuple[Metrics, list[Series]]:
     """Return every metric that an operations port exports after a plan, and the registry."""
     metrics, history = Metrics(), GangHistory()
     history.note(snapshot(gang("runs")), plan(verdict("a/runs")))
-    policies = PolicyFile()
-    create_app(
-        AppContext(
-            history=history,
-            findings=list,
-            policies=policies,
-            metrics=metrics,
-            readiness=list,
-            warmth=list,
-            standby=list,
-            notes=list,
-            silence=dict,
-            forecaster=Forecaster(policies.current),
-        )
-    )
+    operations_port(metrics, history)
     return metrics, [each for family in _families(metrics) for each in _series(family)]
 
 
 def series() -> str:
     """Write every metric with its type, labels and meaning."""
     return table(
-        ("series", "type", "labels", "meaning"),
+        ("metric", "type", "labels", "meaning"),
         (
             (f"`{each.name}`", each.kind, ", ".join(each.labels), each.meaning)
             for each in exported()[1]
+        ),
+    )
+
+
+def alerts() -> str:
+    """Write every alert, with a link to its runbook."""
+    (group,) = yaml.safe_load(ALERTS.read_text())["spec"]["groups"]
+    return table(
+        ("alert", "severity", "for", "meaning"),
+        (
+            (
+                f"[`{rule['alert']}`](../operate.md#{rule['alert'].lower()})",
+                rule["labels"]["severity"],
+                str(rule.get("for", "")),
+                rule["annotations"]["summary"],
+            )
+            for rule in group["rules"]
         ),
     )
 

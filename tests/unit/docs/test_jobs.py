@@ -1,11 +1,10 @@
-"""The tables of docs/dialects.md match the code, and its samples do what it says."""
+"""The tables of docs/jobs.md match the code, and its samples do what it says."""
 
 from __future__ import annotations
 
 import json
 import re
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -18,9 +17,14 @@ from extender.kube.decode.raw import RawGroupAnnotations, RawPodAnnotations, Raw
 from extender.model.gang import MOST_TRUSTED_FIRST, VOLCANO, Membership
 from extender.planner import policy_parser
 from tests import objects
+from tests.unit.docs.pages import DOCS, blocks, text
 
-PAGE = (Path(__file__).parents[4] / "docs" / "dialects.md").read_text(encoding="utf-8")
-SAMPLES = [yaml.safe_load(text) for text in re.findall(r"```yaml\n(.*?)```", PAGE, re.DOTALL)]
+PAGE = text(DOCS / "jobs.md")
+SAMPLES = [
+    list(yaml.safe_load_all(each.text))
+    for each in blocks(DOCS / "jobs.md")
+    if each.language == "yaml"
+]
 
 
 def made_from(template: dict[str, Any], **meta: Any) -> Membership:
@@ -39,7 +43,7 @@ def assert_groups_are_named_by(keys: Sequence[str]) -> None:
 
 
 def test_the_page_lists_the_keys_we_read_in_order() -> None:
-    table = PAGE[PAGE.index("| key | who writes it |") : PAGE.index("The group is the PodGroup")]
+    table = PAGE[PAGE.index("| key | written by |") : PAGE.index("The group is the PodGroup")]
 
     keys = re.findall(r"^ +\| `([^`]+)`", table, re.MULTILINE)
     assert len(keys) == 5
@@ -48,7 +52,7 @@ def test_the_page_lists_the_keys_we_read_in_order() -> None:
 
 
 def test_the_page_lists_the_size_limits_of_the_code() -> None:
-    _, _, table = PAGE.partition("## How large they may be")
+    _, _, table = PAGE.partition("## Size limits")
     listed = set(map(int, re.findall(r"\b(\d+)\b", table.partition("\n## ")[0])))
     held = {getattr(limits, name) for name in dir(limits) if name.startswith(("MOST", "LONGEST"))}
 
@@ -56,7 +60,7 @@ def test_the_page_lists_the_size_limits_of_the_code() -> None:
 
 
 def test_the_page_lists_the_dialects_we_read_in_order() -> None:
-    table = PAGE[PAGE.index("| API | PodGroup |") : PAGE.index("If two dialects have")]
+    table = PAGE[PAGE.index("| API | PodGroup |") : PAGE.index("Our manifests install")]
 
     assert re.findall(r"^\| `([^/`]+)/", table, re.MULTILINE) == [
         name for name in MOST_TRUSTED_FIRST if name
@@ -64,7 +68,7 @@ def test_the_page_lists_the_dialects_we_read_in_order() -> None:
 
 
 def test_the_job_sample_of_the_page_makes_one_gang() -> None:
-    job = SAMPLES[0]
+    job = SAMPLES[0][0]
     owner = {"kind": job["kind"], "name": job["metadata"]["name"], "uid": "u", "controller": True}
     made = made_from(job["spec"]["template"], ownerReferences=[owner])
 
@@ -74,7 +78,7 @@ def test_the_job_sample_of_the_page_makes_one_gang() -> None:
 
 def test_the_jobset_sample_of_the_page_makes_one_gang_of_all_its_jobs() -> None:
     jobs = [{"kind": "Job", "name": name, "uid": name, "controller": True} for name in ("x", "y")]
-    gangs = [made_from(SAMPLES[1]["template"], ownerReferences=[job]) for job in jobs]
+    gangs = [made_from(SAMPLES[2][0]["template"], ownerReferences=[job]) for job in jobs]
 
     assert [(made.key, made.min_member) for made in gangs] == [("a/train", 9)] * 2
 
@@ -129,7 +133,7 @@ def test_the_labels_and_annotations_listed_as_honoured_are_those_we_read() -> No
     read = {name for name in names_of(RawPodAnnotations) if name.partition("/")[0] not in others}
 
     # kube-batch's, which Volcano does not know.
-    assert honoured("mark on a pod") == read - {"scheduling.k8s.io/group-min-member"}
+    assert honoured("annotation of a pod") == read - {"scheduling.k8s.io/group-min-member"}
 
 
 def test_the_annotations_listed_as_honoured_or_warned_are_those_we_read() -> None:
