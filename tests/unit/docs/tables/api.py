@@ -10,11 +10,13 @@ import msgspec
 from flask import Flask
 
 from extender.cli import schema
+from extender.forecast.forecaster import Forecaster
 from extender.metrics import Metrics
 from extender.policy_file import PolicyFile
 from extender.status.history import GangHistory
 from extender.web import documents
 from extender.web.app import create_app
+from extender.web.dashboard.context import AppContext
 from tests.unit.docs.tables.parts import table
 
 #: Every kind, by its name.
@@ -66,16 +68,20 @@ _MEANINGS: Mapping[str, str] = {
 
 def operations_port(metrics: Metrics, history: GangHistory) -> Flask:
     """Return the application behind an operations port."""
+    policies = PolicyFile()
     return create_app(
-        history=history,
-        findings=list,
-        policies=PolicyFile(),
-        metrics=metrics,
-        readiness=list,
-        warmth=list,
-        standby=list,
-        notes=list,
-        silence=dict,
+        AppContext(
+            history=history,
+            findings=list,
+            policies=policies,
+            metrics=metrics,
+            readiness=list,
+            warmth=list,
+            standby=list,
+            notes=list,
+            silence=dict,
+            forecaster=Forecaster(policies.current),
+        )
     )
 
 
