@@ -81,7 +81,7 @@ def _are_alike(one: Snapshot, other: Snapshot) -> bool:
 REASONS = {
     PERMISSION_MISSING: Problem(
         "a request of the service account was refused in the last ten minutes because it lacks a"
-        " [right](rights.md)",
+        " [right](../security.md#permissions)",
         "what needs the right does not work",
     )
 }

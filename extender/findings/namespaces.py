@@ -56,7 +56,7 @@ REASONS = {
             "its guarantee in a queue exceeds its limit", "the guarantee is cut"
         ),
         EXEMPT_GANG: Problem(
-            "it is [exempt](default-scheduler.md#who-never-waits) and has PodGroups",
+            "it is [exempt](../install.md#pods-that-never-wait) and has PodGroups",
             "they make no gang: their pods start one by one",
         ),
         TOO_LARGE: Problem(

@@ -50,7 +50,7 @@ def test_charts_carry_it_too() -> None:
 
 
 def test_the_overlays_name_the_tag_that_the_manual_builds() -> None:
-    built = set(re.findall(r"docker build --tag \S+:(\S+)", (ROOT / "docs/image.md").read_text()))
+    built = set(re.findall(r"docker build --tag \S+:(\S+)", (ROOT / "docs/install.md").read_text()))
     named = {each["newTag"] for each in overlay_images() if each["name"] == "gang-extender"}
 
     assert named == built != set()

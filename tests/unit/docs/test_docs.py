@@ -175,7 +175,7 @@ def test_named_objects_exist_in_the_manifests() -> None:
     named = everywhere(r"-n gang-system [^`\n]*deployment[/ ]([\w-]+)")
     none_of(place for place, name in named if name not in deployments)
 
-    shown = [name for _, name in found(r"^\| `(gang-extender-[\w-]+)` \|", DOCS / "admission.md")]
+    shown = [name for _, name in found(r"^\| `(gang-extender-[\w-]+)` \|", DOCS / "install.md")]
     admission = things("admission")
     rules = [t["metadata"]["name"] for t in admission if t["kind"].endswith("AdmissionPolicy")]
     bound = [t["spec"]["policyName"] for t in admission if t["kind"].endswith("PolicyBinding")]

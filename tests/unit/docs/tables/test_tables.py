@@ -8,10 +8,8 @@ from prometheus_client import generate_latest
 
 from extender.model.reason import Happening, Reason
 from tests.unit.docs.tables.manual import MARK, written
-from tests.unit.docs.tables.parts import ROOT, differences, table
+from tests.unit.docs.tables.parts import differences, table
 from tests.unit.docs.tables.series import exported
-
-TROUBLE = ROOT / "docs" / "troubleshooting.md"
 
 
 def test_the_generated_parts_of_the_manual_are_current() -> None:
@@ -38,19 +36,6 @@ def test_every_reason_has_a_meaning_and_a_remedy() -> None:
     silent = [each.value for each in (*Reason, *Happening) if not (each.meaning and each.mend)]
 
     assert silent == []
-
-
-def test_the_troubleshooting_page_has_an_entry_for_every_reason_and_no_other() -> None:
-    below = TROUBLE.read_text().partition("\n## By reason\n")[2].partition("\n## ")[0]
-    entries = below.split("\n### ")[1:]
-
-    assert [each.partition("\n")[0] for each in entries] == [each.value for each in Reason]
-    for entry in entries:
-        reason, _, said = entry.partition("\n")
-        words, _, shown = said.partition("<!--")
-        assert words.strip(), f"{reason}: says nothing in its own words"
-        assert shown.startswith(f" explain {reason}: {MARK} -->"), reason
-        assert f"{reason}: " in shown, reason
 
 
 def test_a_bar_in_a_cell_does_not_end_it() -> None:
