@@ -1,5 +1,5 @@
 # The wheel of this checkout with what it is locked to, on a slim Python, as an ordinary user.
-# What is in it and why: docs/image.md.
+# What is in it and why: docs/install.md.
 FROM python:3.13.15-slim-trixie@sha256:7c61056e61ac89e852de05f3dc6fa51a6dd2181797bceed46aa725dd7cb2cd3b AS base
 
 FROM base AS build

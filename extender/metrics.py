@@ -1,4 +1,4 @@
-"""The metrics of the extender, each with its meaning; docs/operations.md prints them too."""
+"""The metrics of the extender, each with its meaning; docs/reference/metrics.md prints them too."""
 
 from __future__ import annotations
 

@@ -17,7 +17,10 @@ _DAY_S = 86400.0
 #: controller when a third of the time is left, so less than a sixth is late.
 _SOON_S = 14 * _DAY_S
 _LATE = 6
-_NEW_CA = "another CA, in the steps of docs/tls.md, Renewal: kube-scheduler reads it at its start"
+_NEW_CA = (
+    "another CA, in the steps of docs/install.md, Renew certificates: kube-scheduler reads it at"
+    " its start"
+)
 EXPIRES = Check(
     "CertificateExpires",
     "when it expires kube-scheduler and extender no longer trust each other, and nothing is"

@@ -40,7 +40,7 @@ class Permission(NamedTuple):
         """Return a sentence with the missing permission and the remedy."""
         return (
             f"{self.user} may not {self.verb} {self.resource};"
-            " grant it as our manifests do: docs/rights.md lists each permission and its use"
+            " grant it as our manifests do: docs/security.md lists each permission and its use"
         )
 
 

@@ -1,7 +1,7 @@
 """One attempt of a gang to start, the bind calls that wait in it, and how far each may go.
 
 The tables of moves are complete: they are checked before every move, and the diagrams in
-docs/holds.md are drawn from them.
+docs/internals/permit.md are drawn from them.
 """
 
 from __future__ import annotations

@@ -72,8 +72,7 @@ def run(node_count: int) -> int:
 
 def welcome(plane: ControlPlane, extender: Extender, node_count: int) -> str:
     kubectl = "kubectl" if shutil.which("kubectl") else str(ensure("kubectl")["kubectl"])
-    examples = sorted((MANIFESTS / "examples").glob("*.yaml"))
-    example = examples[0].relative_to(REPOSITORY) if examples else "YOUR-GANG.yaml"
+    example = (MANIFESTS / "examples" / "gang.yaml").relative_to(REPOSITORY)
     return f"""\
 {node_count} nodes are ready. In another terminal:
 

@@ -1,4 +1,4 @@
-"""Races while binds wait, on the real kube-scheduler: rows of the table in docs/holds.md.
+"""Races while binds wait, on the real kube-scheduler: rows of docs/internals/permit.md.
 
 Every gang lacks its last member, which the test creates after the race.
 """

@@ -21,7 +21,6 @@ from .installation import Installation
 from .shell import commands
 
 INSTALL = REPOSITORY / "docs" / "install.md"
-PAGE = REPOSITORY / "docs" / "default-scheduler.md"
 DEPLOYMENT = "-n gang-system deployment/gang-extender"
 
 
@@ -51,7 +50,7 @@ class DefaultDeployment:
 
 def install_commands() -> list[str]:
     """Return the documented commands; the first applies the overlay."""
-    typed = commands(INSTALL, "## Behind your scheduler")
+    typed = commands(INSTALL, "## Default scheduler")
     assert typed[0] == "kubectl apply -k manifests/overlays/default-scheduler"
     return typed
 
@@ -70,9 +69,9 @@ def installed(made: Installation, typed: Sequence[str]) -> Iterator[DefaultDeplo
 
 
 def scheduler_config(made: Installation, address: ClusterIp) -> str:
-    """Return the configuration of docs/default-scheduler.md, with local paths and addresses."""
+    """Return the configuration of docs/install.md, with local paths and addresses."""
     command = "gang-extender scheduler-config --deployment default-scheduler --url https://"
-    assert f"`{command}10.96.0.77:8888`" in PAGE.read_text()
+    assert f"`{command}10.96.0.77:8888`" in INSTALL.read_text()
     config = made.shell.type(f"{command}{address.applied}")
     for there, here in (
         ("/etc/kubernetes/scheduler.conf", made.plane.kubeconfig("scheduler")),

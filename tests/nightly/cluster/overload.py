@@ -1,7 +1,7 @@
 """Attacks by load: gangs that never start, absurd sizes, long annotations, a slow API server.
 
 A tenant may cause each by mistake too. Each has a limit, and the extender names the objects: see
-docs/performance.md.
+docs/internals/reliability.md.
 """
 
 from __future__ import annotations

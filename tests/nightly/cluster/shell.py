@@ -43,8 +43,9 @@ class Shell:
 
 
 def commands(page: Path, heading: str) -> list[str]:
-    """Return the commands that a page shows under a heading."""
-    text = page.read_text().partition(f"\n{heading}\n")[2].partition("\n## ")[0]
-    blocks = re.findall(r"^```console\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
-    lines = [line for block in blocks for line in block.splitlines()]
+    """Return the commands that a page shows under a heading, up to the next heading."""
+    below = page.read_text().partition(f"\n{heading}\n")[2]
+    text = re.split(r"^##+ ", below, maxsplit=1, flags=re.MULTILINE)[0]
+    blocks = re.findall(r"^ *```console\n(.*?)^ *```$", text, re.MULTILINE | re.DOTALL)
+    lines = [line.strip() for block in blocks for line in block.splitlines()]
     return [line.removeprefix("$ ") for line in lines if line.startswith("$ ")]

@@ -607,7 +607,7 @@ def test_exempt_namespace_needs_no_system_priority_class() -> None:
 
 
 def test_invalid_value_is_refused_as_documented() -> None:
-    page = (CHART.parents[1] / "docs" / "helm.md").read_text()
+    page = (CHART.parents[1] / "docs" / "install.md").read_text()
     (shown,) = [block for block in page.split("```") if "\nError:" in block]
     command, *message = shown.removeprefix("console\n$ helm ").strip().splitlines()
     with pytest.raises(HelmRefused) as refusal:

@@ -1,4 +1,4 @@
-"""The commands of docs/helm.md in an empty cluster, with running pods."""
+"""The commands of docs/install.md in an empty cluster, with running pods."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.cluster.waiting import wait_for
 from .installation import Installation, empty_cluster
 from .shell import commands
 
-PAGE = REPOSITORY / "docs" / "helm.md"
+PAGE = REPOSITORY / "docs" / "install.md"
 CRDS = "customresourcedefinitions.apiextensions.k8s.io/v1"
 RBAC = "rbac.authorization.k8s.io/v1"
 DEPLOYMENTS = "deployments.apps/v1"
@@ -51,7 +51,7 @@ def test_documented_commands_install_upgrade_and_uninstall(
     scheduled: Installation,
 ) -> None:
     cluster = scheduled
-    install, wait, gang, label = commands(PAGE, "## Install")
+    install, wait, gang, label, _ = commands(PAGE, "## Helm")
     assert "kubectl rollout status --namespace gang-system" in cluster.shell.type(install)
     assert "successfully rolled out" in cluster.shell.type(wait)
     cluster.shell.type(gang)
@@ -72,7 +72,7 @@ def test_documented_commands_install_upgrade_and_uninstall(
     assert cluster.start_gang("after-the-upgrade", "volcano")
     assert cluster.refused() == []
 
-    (uninstall,) = commands(PAGE, "## Uninstall")
+    (uninstall,) = commands(PAGE, "### Uninstall with Helm")
     cluster.shell.type(uninstall)
     api = cluster.plane.api
     wait_for(lambda: not api.list("pods", EXTENDER_NAMESPACE), 120, "the extender's pods are gone")
@@ -86,7 +86,7 @@ def test_documented_commands_install_upgrade_and_uninstall(
 
 def test_output_of_helm_template_can_be_applied(scheduled: Installation) -> None:
     cluster = scheduled
-    (apply,) = commands(PAGE, "## Without a release")
+    (apply,) = commands(PAGE, "### Manifests without a release")
     cluster.shell.type(apply)
     cluster.shell.type("kubectl apply -f manifests/examples/gang.yaml")
 
@@ -98,7 +98,7 @@ def test_output_of_helm_template_can_be_applied(scheduled: Installation) -> None
 def test_configuration_of_the_notes_works_for_the_default_scheduler(
     cluster: Installation,
 ) -> None:
-    install, certificates, wait = commands(PAGE, "## Behind your scheduler")
+    install, certificates, wait = commands(PAGE, "### Default scheduler with Helm")
     notes = cluster.shell.type(install)
     cluster.shell.type(certificates)
     # A kube-scheduler without the extender schedules its pods.

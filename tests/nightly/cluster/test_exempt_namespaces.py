@@ -1,4 +1,4 @@
-"""Exempt namespaces as in docs/default-scheduler.md, with the cluster's own kube-scheduler.
+"""Exempt namespaces as in docs/install.md, with the cluster's own kube-scheduler.
 
 The kustomization of that page is applied instead of the overlay.
 """
@@ -18,11 +18,11 @@ from tests.cluster.extender_process import REPOSITORY
 from tests.cluster.users import EXTENDER_NAMESPACE
 from tests.cluster.waiting import wait_for
 
-from .default_deployment import DEPLOYMENT, PAGE, DefaultDeployment, install_commands, installed
+from .default_deployment import DEPLOYMENT, INSTALL, DefaultDeployment, install_commands, installed
 from .installation import empty_cluster
 from .shell import commands
 
-SECTION = "## Exempting a namespace"
+SECTION = "### Exempt a namespace"
 EXEMPT = ("monitoring", "ingress")
 LEASES = "leases.coordination.k8s.io/v1"
 OURS = {"scheduler": "default-scheduler", "cpu": "10m"}
@@ -39,7 +39,7 @@ def behind(
         folder = made.shell.home / "exempt"
         folder.mkdir()
         (folder / "kustomization.yaml").write_text(shown())
-        applies, waits = commands(PAGE, SECTION)
+        applies, waits = commands(INSTALL, SECTION)
         _, *rest = install_commands()
         assert waits in rest
         with installed(made, (applies, *rest)) as running:
@@ -50,7 +50,7 @@ def behind(
 
 def shown() -> str:
     """Return the kustomization of the page."""
-    section = PAGE.read_text().partition(f"\n{SECTION}\n")[2].partition("\n## ")[0]
+    section = INSTALL.read_text().partition(f"\n{SECTION}\n")[2].partition("\n## ")[0]
     (text,) = re.findall(r"^```yaml\n(.*?)^```$", section, re.MULTILINE | re.DOTALL)
     return str(text)
 
@@ -186,7 +186,9 @@ def test_without_replicas_all_pods_wait_until_one_replica_is_bound_manually(
 
 
 def bind_manually(behind: DefaultDeployment, pod: Object) -> None:
-    (shown,) = re.findall(r"^\$ (kubectl create -f binding.yaml)$", PAGE.read_text(), re.MULTILINE)
+    (shown,) = re.findall(
+        r"^\$ (kubectl create -f binding.yaml)$", INSTALL.read_text(), re.MULTILINE
+    )
     text = (REPOSITORY / "manifests" / "examples" / "binding.yaml").read_text()
     for there, here in (("POD", pod["metadata"]["name"]), ("NODE", "node-0")):
         text = re.sub(rf"name: {there}$", f"name: {here}", text, flags=re.MULTILINE)

@@ -1,4 +1,4 @@
-"""The files and statements of docs/default-scheduler.md."""
+"""The files and statements of docs/install.md."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ Create = Callable[..., list[Object]]
 
 EXAMPLES = REPOSITORY / "manifests" / "examples"
 PATCH = EXAMPLES / "kubeadm" / "kube-scheduler+strategic.yaml"
-PAGE = (REPOSITORY / "docs" / "default-scheduler.md").read_text()
+PAGE = (REPOSITORY / "docs" / "install.md").read_text()
 NAME = "called-scheduler"
 OTHER = "other-scheduler"
 TIMEOUT_S = 60

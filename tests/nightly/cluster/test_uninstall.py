@@ -11,7 +11,7 @@ from tests.cluster.waiting import wait_for
 from .installation import empty_cluster
 from .shell import commands
 
-PAGE = REPOSITORY / "docs" / "upgrade.md"
+PAGE = REPOSITORY / "docs" / "install.md"
 
 
 def test_only_crds_and_objects_of_users_are_left(
@@ -19,7 +19,7 @@ def test_only_crds_and_objects_of_users_are_left(
     controllers_binary: None,
     tmp_path_factory: pytest.TempPathFactory,
 ) -> None:
-    (uninstall,) = commands(PAGE, "## Take it away")
+    (uninstall,) = commands(PAGE, "## Uninstall")
     with empty_cluster(tmp_path_factory.mktemp("taken-away"), nodes=1) as made:
         made.shell.type("kubectl apply -k manifests/overlays/second-scheduler")
         made.plane.api.create(objects.pod_group("train", "default", 2))

@@ -50,7 +50,7 @@ def test_charts_have_the_version() -> None:
 
 
 def test_overlays_have_the_tag_of_the_manual() -> None:
-    built = set(re.findall(r"docker build --tag \S+:(\S+)", (ROOT / "docs/image.md").read_text()))
+    built = set(re.findall(r"docker build --tag \S+:(\S+)", (ROOT / "docs/install.md").read_text()))
     named = {each["newTag"] for each in overlay_images() if each["name"] == "gang-extender"}
 
     assert named == built != set()

@@ -10,7 +10,6 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
-from pathlib import Path
 from urllib.parse import urlencode, urlsplit
 
 import pytest
@@ -18,7 +17,6 @@ from click.testing import CliRunner
 from rich.console import Console
 from rich.text import Text
 
-from extender.cli import demo_picture
 from extender.cli.demo_picture import (
     ClusterView,
     GangView,
@@ -30,12 +28,10 @@ from extender.cli.demo_picture import (
 )
 from extender.cli.main import main
 from extender.demo import form as forms
-from extender.demo.acts import ACTS
 from extender.demo.embedded import Embedded
 from extender.demo.form import MOST_BYTES, GangForm, with_form
 from extender.errors import InvalidInput
 
-PAGE = (Path(__file__).parents[3] / "docs" / "demo.md").read_text()
 HOSTILE = "\x1b[31m<script>\u202e"
 SIGHT = ClusterView(
     nodes=tuple(
@@ -227,14 +223,3 @@ def test_without_keep_no_form_is_accepted() -> None:
 
     assert status in (404, 405)
     assert "Submit a gang" not in page
-
-
-def test_the_demo_page_of_the_manual_matches_the_code() -> None:
-    table = re.findall(r"^\| `(\w[\w-]*)` \| (.+) \|$", PAGE, re.MULTILINE)
-
-    assert table == [(act.name, act.title) for act in ACTS.values()]
-    assert f"{demo_picture.MIN_WIDTH} columns and {demo_picture.MIN_HEIGHT} lines" in PAGE
-    assert f"at most {MOST_BYTES} bytes" in PAGE
-    assert f"At most {forms.MOST_GANGS} gangs and {forms.MOST_PODS} pods" in PAGE
-    assert f"up to {forms.FIELDS['pods'].most} pods" in PAGE
-    assert f"*{GangForm.TITLE}*" in PAGE

@@ -13,8 +13,8 @@ from .exports import samples
 from .expressions import named
 from .rules import MONITORING, Alert, accelerated, alerts
 
-OPERATIONS = Path(__file__).parents[3] / "docs" / "operations.md"
-BASE = "https://github.com/gang-extender/gang-extender/blob/main/docs/operations.md#"
+OPERATIONS = Path(__file__).parents[3] / "docs" / "operate.md"
+BASE = "https://github.com/gang-extender/gang-extender/blob/main/docs/operate.md#"
 
 ALERTS_SHIPPED = alerts()
 

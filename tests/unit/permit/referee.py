@@ -1,4 +1,4 @@
-"""The invariants of docs/holds.md, checked on every instruction of the state machine."""
+"""The invariants of docs/internals/permit.md, checked on every instruction of the state machine."""
 
 from __future__ import annotations
 

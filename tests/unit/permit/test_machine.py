@@ -1,4 +1,4 @@
-"""The state machine with any order of events: the invariants of docs/holds.md, one by one.
+"""The state machine with any order of events: the invariants of docs/internals/permit.md.
 
 The machine plays kube-scheduler, the API server and a watch that may lag behind it.
 `python -m tests.nightly.soak permit` plays a hundred thousand stories instead of a few hundred.

@@ -1,4 +1,4 @@
-"""Races of waiting binds and the cluster: the rows of the table in docs/holds.md."""
+"""Races of waiting binds and the cluster: the rows of the table in docs/internals/permit.md."""
 
 from __future__ import annotations
 

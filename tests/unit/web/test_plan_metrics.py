@@ -191,7 +191,7 @@ def test_there_are_no_series_before_the_first_plan_and_no_conflicts_with_others(
 def test_every_series_is_explained_in_the_manual() -> None:
     metrics = Metrics()
     metrics.registry.register(PlanCollector(lambda: CycleResult(snapshot(RUNS, WAITS), DECIDED)))
-    manual = (Path(__file__).parents[3] / "docs" / "operations.md").read_text()
+    manual = (Path(__file__).parents[3] / "docs" / "reference" / "metrics.md").read_text()
     explained = set(re.findall(r"(?:gang_extender|volcano|process|python)_\w+", manual))
     names = [family.name for family in metrics.registry.collect()]
 

@@ -314,7 +314,7 @@ def test_a_removed_authority_is_not_trusted_for_new_connections(
         look(world, certificates)
 
         # From another thread: otherwise the error of this connection would surface at the next
-        # read of the other one (docs/tls.md).
+        # read of the other one (docs/internals/hooks.md).
         with ThreadPoolExecutor(1) as elsewhere:
             assert elsewhere.submit(is_refused, world, scheduler).result()
         eventually(lambda: refused(world, "unknown_ca") == 1)

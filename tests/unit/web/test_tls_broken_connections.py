@@ -1,7 +1,7 @@
 """Refused and broken connections do not affect other connections of the same event loop.
 
 OpenSSL keeps one error queue per thread, and the next call in that thread may take an old error
-for its own (docs/tls.md). All connections of the hook port share one thread.
+for its own (docs/internals/hooks.md). All connections of the hook port share one thread.
 """
 
 from __future__ import annotations

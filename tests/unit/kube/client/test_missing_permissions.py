@@ -68,7 +68,7 @@ def test_a_refusal_for_a_missing_permission_is_a_forbidden_error() -> None:
     assert isinstance(error, Forbidden)
     assert error.status == 403
     assert f"{US} may not create pods/binding; grant it" in str(error)
-    assert "docs/rights.md" in str(error)
+    assert "docs/security.md" in str(error)
 
 
 def test_a_missing_permission_is_reported_until_it_was_not_refused_for_a_while(
