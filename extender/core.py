@@ -60,7 +60,9 @@ class Core:
         """Binds are refused as *closed* until the permit runner is opened."""
         self.cluster = cluster
         self.published = published = PublishedPlan()
-        self.ledger = ledger = Ledger(cluster, clock, wake=wake, ticket_s=settings.ticket_s)
+        self.ledger = ledger = Ledger(
+            cluster, clock, wake=wake, reservation_s=settings.reservation_s
+        )
         self.arrivals = ArrivingGangs(cluster, ledger, clock, grace_s=settings.arrival_grace_s)
         exempt = frozenset(settings.exempt_namespace)
         preemption = Preemption(cluster, published, ledger.check_queue, clock.monotonic)

@@ -28,7 +28,7 @@ COMMAND_LINE_VARIABLES = (f"{PREFIX}OPS_URL", f"{PREFIX}NAMESPACE", f"{PREFIX}TO
 _MAX_RECORD_MIB = 1 << 20
 LOG_LEVELS = ("debug", "info", "warning", "error")
 #: Durations that may be 0, which turns off what they limit.
-_MAY_BE_ZERO = frozenset({"take_back_s", "arrival_grace_s", "min_run_s", "stuck_s"})
+_MAY_BE_ZERO = frozenset({"evict_partial_s", "arrival_grace_s", "min_run_s", "stuck_s"})
 #: A DNS label, as the API server requires it.
 NAMESPACE_NAME = re.compile("[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 #: The names that a profile of kube-scheduler may have.
@@ -130,11 +130,11 @@ class Settings:
     filter_timeout_s: float = setting(
         2.0, "httpTimeout of the other entry; its calls run in the serial scheduling loop."
     )
-    ticket_s: float = setting(
+    reservation_s: float = setting(
         20.0,
         "How long a reservation waits for its pods to be filtered before it is released.",
     )
-    take_back_s: float = setting(
+    evict_partial_s: float = setting(
         0.0,
         "After this time, a gang of which only a part could be bound is evicted, if all its pods"
         " have a controller. 0: never; the rest is bound when it comes.",

@@ -232,7 +232,7 @@ def after(before: Snapshot, plan: Plan) -> Snapshot:
     """Return the cluster after *plan*: placed pods run, evicted pods are gone and pending again."""
     gone = {order.uid for order in plan.evictions}
     places = {
-        uid: name for ticket in plan.placements.values() for uid, name in ticket.placements.items()
+        uid: name for each in plan.placements.values() for uid, name in each.placements.items()
     }
     gangs = []
     for each in before.gangs.values():

@@ -177,7 +177,7 @@ class Cluster:
             stuck_s=settings.stuck_s,
             budgets_are_gangs=settings.budgets_are_gangs,
             liveness=SchedulerLiveness(
-                settings.scheduler_name, clock, patience_s=settings.ticket_s, me=_our_name()
+                settings.scheduler_name, clock, patience_s=settings.reservation_s, me=_our_name()
             ),
         )
 

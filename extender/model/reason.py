@@ -173,7 +173,7 @@ class Happening(StrEnum):
     PARTIALLY_BOUND = (
         "PartiallyBound",
         "fewer than `minMember` members are bound; the others are bound as they arrive",
-        "check why the API server refused the others; see `--take-back-s`",
+        "check why the API server refused the others; see `--evict-partial-s`",
     )
     IGNORED_FIELD = (
         "IgnoredField",

@@ -64,7 +64,7 @@ class Timeouts:
             settings.hold_s,
             settings.bind_timeout_s,
             max_waiting_binds=settings.max_holds,
-            evict_partial_s=None if settings.dry_run else settings.take_back_s or None,
+            evict_partial_s=None if settings.dry_run else settings.evict_partial_s or None,
         )
 
     @classmethod

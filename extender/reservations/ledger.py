@@ -69,12 +69,12 @@ class Ledger:
         clock: Clock,
         *,
         wake: Callable[[list[WakeOrder]], None],
-        ticket_s: float,
+        reservation_s: float,
     ) -> None:
         self._cluster = cluster
         self._table = cluster.reservations
         self._clock = clock
-        self._timeout_s = ticket_s
+        self._timeout_s = reservation_s
         #: When filter last answered for any pod; soon after that, reserved pods may yet come.
         self._called_at = float("-inf")
         self.filter_results = FilterResults()

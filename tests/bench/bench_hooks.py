@@ -229,7 +229,7 @@ def serving(size: Size, *, tls: bool = False) -> Iterator[Serving]:
     with canned_api(size) as api, tempfile.TemporaryDirectory() as folder:
         kubeconfig = write_kubeconfig(Path(folder), api)
         # Ten thousand bind calls one by one take longer than a bind waits by default.
-        timeouts = ("--hold-s=120", "--bind-timeout-s=150", "--ticket-s=120")
+        timeouts = ("--hold-s=120", "--bind-timeout-s=150", "--reservation-s=120")
         wallet = Wallet(Path(folder) / "tls") if tls else None
         files = (
             f"{flag(name)}={path}" for name, path in (wallet.options if wallet else {}).items()

@@ -39,7 +39,7 @@ def running(plane: ControlPlane, *settings: str) -> Iterator[GangScheduler]:
 
 @pytest.fixture(scope="module")
 def pair(plane: ControlPlane) -> Iterator[GangScheduler]:
-    with running(plane, "--take-back-s=5") as pair:
+    with running(plane, "--evict-partial-s=5") as pair:
         yield pair
 
 

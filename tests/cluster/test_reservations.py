@@ -27,14 +27,14 @@ Nodes = Callable[..., Pool]
 Create = Callable[..., list[Object]]
 
 GPU = "nvidia.com/gpu"
-#: The --ticket-s of `pair`: how long a reservation lasts.
+#: The --reservation-s of `pair`: how long a reservation lasts.
 RESERVATION_S = 3
 
 
 @pytest.fixture(scope="module")
 def pair(plane: ControlPlane) -> Iterator[GangScheduler]:
     """A pair with short reservations; those of arriving gangs last as long as a test needs."""
-    with plane.extender(*OURS, f"--ticket-s={RESERVATION_S}") as extender:
+    with plane.extender(*OURS, f"--reservation-s={RESERVATION_S}") as extender:
         config = plane.scheduler_config(extender, f"--scheduler-name={SCHEDULER}")
         with plane.scheduler(config) as scheduler:
             yield GangScheduler(extender, scheduler)

@@ -40,7 +40,7 @@ def test_reservation_of_a_waiting_bind_does_not_expire(
     plane: ControlPlane, api: Api, namespace: str, nodes: Nodes
 ) -> None:
     with (
-        plane.extender(*OURS, "--ticket-s=6") as extender,
+        plane.extender(*OURS, "--reservation-s=6") as extender,
         plane.scheduler(plane.scheduler_config(extender, NAME)) as scheduler,
         plane.binds(namespace) as binds,
     ):

@@ -45,7 +45,7 @@ from tests.doubles import RecordingObserver
 from .stepwise import Stepwise
 
 SCHEDULER = "gang-scheduler"
-TICKET_S = 20.0
+RESERVATION_S = 20.0
 HOLD_S = 30.0
 GRACE_S = 3.0
 
@@ -76,11 +76,11 @@ class System:
         self._policy = policy
         self._time = time
         self._api = api
-        liveness = SchedulerLiveness((SCHEDULER,), time, patience_s=TICKET_S)
+        liveness = SchedulerLiveness((SCHEDULER,), time, patience_s=RESERVATION_S)
         self._cluster = cluster = Cluster(time, liveness=liveness)
         cluster.partial_gangs.forget()  # a term begins
         core = Core(
-            Settings(ticket_s=TICKET_S, arrival_grace_s=GRACE_S),
+            Settings(reservation_s=RESERVATION_S, arrival_grace_s=GRACE_S),
             cluster,
             clock=time,
             timer=time,

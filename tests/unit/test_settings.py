@@ -62,7 +62,7 @@ def test_a_bind_timeout_that_leaves_no_time_to_bind_is_refused() -> None:
 
 SPANS = [each.name for each in fields(Settings) if isinstance(each.default, float)]
 #: Durations that may be zero, which turns their feature off.
-OFF = ("take_back_s", "arrival_grace_s", "min_run_s", "stuck_s")
+OFF = ("evict_partial_s", "arrival_grace_s", "min_run_s", "stuck_s")
 
 
 @pytest.mark.parametrize("value", [-1.0, float("nan"), float("inf"), -0.001])

@@ -398,7 +398,7 @@ def test_dead_kube_scheduler_fires_while_pods_wait(
 ) -> None:
     pool = nodes(1)
     with (
-        plane.extender(NAME, "--ticket-s=5") as extender,
+        plane.extender(NAME, "--reservation-s=5") as extender,
         plane.scheduler(plane.scheduler_config(extender, NAME)) as scheduler,
         watching(extender) as prometheus,
         plane.binds(namespace) as binds,

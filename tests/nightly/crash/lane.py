@@ -71,8 +71,8 @@ FLAGS = (
     "--hold-s=6",
     f"--bind-timeout-s={BIND_TIMEOUT_S:g}",
     "--arrival-grace-s=0.7",
-    "--take-back-s=2",
-    "--ticket-s=6",
+    "--evict-partial-s=2",
+    "--reservation-s=6",
 )
 CONFIG_FLAGS = (
     f"--scheduler-name={SCHEDULER}",

@@ -29,7 +29,10 @@ def test_plain_http_hooks_on_a_reachable_address_are_refused() -> None:
     ("argument", "said"),
     [
         ("--log-level=foo", "--log-level 'foo' is not one of debug, info, warning, error"),
-        ("--ticket-s=-3", "--ticket-s -3 is not a number of seconds; it must be more than 0"),
+        (
+            "--reservation-s=-3",
+            "--reservation-s -3 is not a number of seconds; it must be more than 0",
+        ),
         ("--hold-s=nan", "--hold-s nan is not a number of seconds; it must be more than 0"),
         ("--hold-s=60", "--bind-timeout-s 45 leaves no time to bind after --hold-s 60"),
         ("--listen=http://127.0.0.1:8888", "is not HOST:PORT; write it like 127.0.0.1:8888"),

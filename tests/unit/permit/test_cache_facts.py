@@ -48,7 +48,7 @@ class Scene:
             self.cluster,
             self.clock,
             wake=lambda orders: None,
-            ticket_s=20.0,
+            reservation_s=20.0,
         )
         self.binder = ManualBinder()
         self.reader = ManualReader()

@@ -19,7 +19,7 @@ from tests.unit.reservations.world import OPEN, World
 
 EXAMPLES = examples(100)
 STEPS = 20
-TICKET_S = 20.0
+RESERVATION_S = 20.0
 
 NODES = ("n1", "n2", "n3")
 #: Two gangs of which the second lacks a member, and pods of no gang.
@@ -86,7 +86,7 @@ class FilterMachine(RuleBasedStateMachine):
 
     def teardown(self):
         for _ in range(2):
-            self.time_passes(TICKET_S + 1)
+            self.time_passes(RESERVATION_S + 1)
         assert len(self.cluster.reservations) == 0, "a reservation outlived its deadline"
 
     def what_is_known(self):

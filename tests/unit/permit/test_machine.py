@@ -112,9 +112,9 @@ class PermitMachine(Referee, RuleBasedStateMachine):
         self.uids = 0
         self.is_sound = True
 
-    @initialize(mins=one_of((1, 2, 3, 4, 5), (2, 3)), take_back_s=st.sampled_from((None, 20.0)))
-    def begin(self, mins, take_back_s):
-        limits = replace(LIMITS, evict_partial_s=take_back_s)
+    @initialize(mins=one_of((1, 2, 3, 4, 5), (2, 3)), evict_partial_s=st.sampled_from((None, 20.0)))
+    def begin(self, mins, evict_partial_s):
+        limits = replace(LIMITS, evict_partial_s=evict_partial_s)
         self.machine = StateMachine(self.cached, limits, chance=lambda: 0.5)
         for name in NODES:
             self.cached.add_node(name)

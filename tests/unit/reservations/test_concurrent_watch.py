@@ -193,7 +193,7 @@ def test_a_reservation_is_made_while_the_watch_removes_and_adds_its_node() -> No
             lambda name: world.cluster.apply(Delete(Kind.NODE, "n1")),
         )
     ):
-        world.tickets.propose(snapshot, plan)
+        world.applier.propose(snapshot, plan)
 
     assert len(world.table.of_gang(GANG)) in (0, 2)
 

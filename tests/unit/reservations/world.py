@@ -55,7 +55,7 @@ class World:
             self.cluster,
             self.clock,
             wake=lambda orders: self.wake(orders),
-            ticket_s=20.0,
+            reservation_s=20.0,
         )
         self.arrivals = ArrivingGangs(
             self.cluster,
@@ -79,13 +79,13 @@ class World:
         )
         #: Called before every step that the planner's thread runs in the event loop.
         self.between: Callable[[], None] = lambda: None
-        self.tickets = PlanApplier(
+        self.applier = PlanApplier(
             self.cluster, self.ledger, self.arrivals, self.clock, self._in_loop
         )
         self.cycle = PlanningLoop(
             cluster=self.cluster,
             published=self.published,
-            applier=self.tickets,
+            applier=self.applier,
             make_plan=lambda snapshot: self.make_plan(snapshot),
             dispatch=self,
             reporter=self,
