@@ -94,8 +94,8 @@ class Metrics:
         )
         self.pods_without_scheduler = gauge(
             "gang_extender_pods_without_scheduler",
-            "Pods by scheduler name, new or woken longer than --reservation-s ago, for which no hook"
-            " was called, while kube-scheduler shows no activity at all; else 0.",
+            "Pods by scheduler name, new or woken longer than --reservation-s ago, for which no"
+            " hook was called, while kube-scheduler shows no activity at all; else 0.",
             ["scheduler"],
         )
         self.other_extenders = gauge(
