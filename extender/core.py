@@ -24,7 +24,7 @@ from extender.permit.runner import Observer, PermitRunner
 from extender.permit.timeouts import Timeouts
 from extender.planner.plan import Plan
 from extender.planning_loop import CycleReporter, EvictionDispatch, PlanningLoop, PublishedPlan
-from extender.ports import Binder, Clock, GroupReader, PartialBindRollback, WakeOrder
+from extender.ports import Binder, Clock, GroupReader, PartialGangEvictor, WakeOrder
 from extender.reservations.apply_plan import InLoop, PlanApplier, at_once
 from extender.reservations.arrivals import ArrivingGangs
 from extender.reservations.ledger import Ledger
@@ -46,13 +46,13 @@ class Core:
         wake: Callable[[Sequence[WakeOrder]], None],
         binder: Binder,
         groups: GroupReader,
-        undo: PartialBindRollback,
+        undo: PartialGangEvictor,
         observer: Observer,
         make_plan: Callable[[Snapshot], Plan],
         dispatch: EvictionDispatch,
         reporter: CycleReporter,
         metrics: Metrics,
-        may_plan: Callable[[], list[str]] = list,
+        why_not_plan: Callable[[], list[str]] = list,
         meanwhile: Callable[[], object] = lambda: None,
         in_loop: InLoop = at_once,
         closed: Cause | None = None,
@@ -91,7 +91,7 @@ class Core:
             reporter=reporter,
             clock=clock,
             metrics=metrics,
-            readiness=may_plan,
+            why_not_ready=why_not_plan,
             meanwhile=meanwhile,
         )
         cluster.watch_pods(cluster.show_liveness)

@@ -78,7 +78,7 @@ class PublishedPlan:
         """Return to no plan: the next leader plans anew."""
         self.plan = NO_PLAN
 
-    def readiness(self) -> list[str]:
+    def why_not_ready(self) -> list[str]:
         """Return that there is no plan yet: until then it is not known which queues are open."""
         return ["the first plan is being made"] if self.plan is NO_PLAN else []
 
@@ -97,7 +97,7 @@ class PlanningLoop:
         reporter: CycleReporter,
         clock: Clock,
         metrics: Metrics,
-        readiness: Callable[[], list[str]],
+        why_not_ready: Callable[[], list[str]],
         meanwhile: Callable[[], object] = lambda: None,
     ) -> None:
         """While no cycle may run, as on a standby, *meanwhile* is called now and then."""
@@ -109,7 +109,7 @@ class PlanningLoop:
         self._reporter = reporter
         self._clock = clock
         self._metrics = metrics
-        self._readiness = readiness
+        self._why_not_ready = why_not_ready
         self._meanwhile = meanwhile
         self._changed = threading.Event()
         self._stopping = threading.Event()
@@ -146,7 +146,7 @@ class PlanningLoop:
             self._rest()
             self._changed.clear()
             try:
-                if self._readiness():
+                if self._why_not_ready():
                     self._stand_by()
                     continue
                 if not self.is_due():

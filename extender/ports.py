@@ -159,7 +159,7 @@ class Evictor(Protocol):
         """Send *orders* and return one future for each, in order."""
 
 
-class PartialBindRollback(Protocol):
+class PartialGangEvictor(Protocol):
     """Evicts the members of a gang that was bound in part; rarely called, never waits."""
 
     def evict_all(
@@ -374,7 +374,7 @@ class ClusterPorts:
     groups: GroupReader
     waker: Waker
     evictor: Evictor
-    undo: PartialBindRollback
+    undo: PartialGangEvictor
     status: StatusWriter
     events: EventWriter
     #: None where no other replica could lead.

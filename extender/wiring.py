@@ -63,13 +63,15 @@ class Runtime:
         cluster = Cluster.of(settings, clock)
         self._leadership = leadership = LeaderElection(settings, clock, timer, metrics)
         self.ports = ports = connect(cluster, metrics, leadership.fencing)
-        leadership.run(ports.leases, ports.labels, is_warm=lambda: not cluster.readiness())
+        leadership.run(ports.leases, ports.labels, is_warm=lambda: not cluster.why_not_ready())
 
-        def may_plan() -> list[str]:
-            return cluster.readiness() or leadership.readiness() or core.permit.readiness()
+        def why_not_plan() -> list[str]:
+            return (
+                cluster.why_not_ready() or leadership.why_not_ready() or core.permit.why_not_ready()
+            )
 
-        def may_answer() -> list[str]:
-            return may_plan() or core.published.readiness()
+        def why_not_answer() -> list[str]:
+            return why_not_plan() or core.published.why_not_ready()
 
         # What a plan asks for, and what is reported of it.
         dispatch = EvictionRunner(
@@ -115,7 +117,7 @@ class Runtime:
             dispatch=dispatch,
             reporter=self._reporter,
             metrics=metrics,
-            may_plan=may_plan,
+            why_not_plan=why_not_plan,
             meanwhile=policies.current,
             in_loop=self._loop_calls,
             closed=Cause.LEASE_LOST if leadership.is_shared else None,
@@ -125,10 +127,10 @@ class Runtime:
             gate=core.gate,
             permit=core.permit,
             read_pod=pods.reader(scheduler_names, cluster.seen, cluster.membership, exempt=exempt),
-            readiness=may_answer,
+            why_not_ready=why_not_answer,
             clock=clock,
             metrics=metrics,
-            standby=leadership.readiness,
+            standby=leadership.why_not_ready,
         )
         dispatch.on_objection(core.planning.request_cycle)
         cluster.partial_gangs.forget()  # a term begins here, with a lease or without
@@ -152,7 +154,9 @@ class Runtime:
             each.show_in(metrics)
         self._periodic_tasks = [
             PeriodicTask(timer, core.ledger.check_due, every_s=RESERVATIONS_CHECK_S),
-            PeriodicTask(timer, SchedulerProbe(cluster, wake, may_answer).probe, every_s=PROBE_S),
+            PeriodicTask(
+                timer, SchedulerProbe(cluster, wake, why_not_answer).probe, every_s=PROBE_S
+            ),
             PeriodicTask(timer, leadership.check_term, every_s=TERM_CHECK_S),
             *(PeriodicTask(timer, each.reload, every_s=each.reload_s) for each in certificates),
         ]
@@ -165,9 +169,9 @@ class Runtime:
                 findings=lambda: with_missing_rights(findings.current, ports.refused()),
                 policies=policies,
                 metrics=metrics,
-                readiness=may_answer,
-                warmth=cluster.readiness,
-                standby=leadership.readiness,
+                why_not_ready=why_not_answer,
+                warmth=cluster.why_not_ready,
+                standby=leadership.why_not_ready,
                 notes=lambda: [
                     *(*policies.notes(), *bind_notes.notes(), *scheduler_notes.notes()),
                     *ports.notes(),
@@ -179,11 +183,6 @@ class Runtime:
                 suppose=whatif_runner(settings, past_durations),
             )
         )
-
-    @property
-    def holds(self) -> int:
-        """Return the number of binds that wait or are in flight."""
-        return self.core.permit.waiting_binds
 
     def start(self) -> None:
         """Start watching the cluster, planning and reporting."""

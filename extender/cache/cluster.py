@@ -401,7 +401,7 @@ class Cluster:
         Pods that kube-scheduler has not assumed are not subtracted (`reservations.reserved_on`).
         """
         with self.reservations.lock:
-            committed = self.reservations.committed_on(name)
+            committed = self.reservations.assumed_on(name)
             unused = self._usage.unused(name)
             return unused - committed if unused is not None and committed else unused
 
@@ -469,13 +469,13 @@ class Cluster:
         It is also empty while the cache is not ready: exempt pods are bound before that.
         """
         reservation = self.reservations.of(uid)
-        return reservation.queue if reservation and not self.readiness() else ""
+        return reservation.queue if reservation and not self.why_not_ready() else ""
 
     def has_quotas(self, namespace: str) -> bool:
         """Return whether a ResourceQuota limits what may be created in *namespace*."""
         return namespace in self._quotas_in
 
-    def readiness(self) -> list[str]:
+    def why_not_ready(self) -> list[str]:
         """Return why the cache is not complete or not fresh; nothing when it is."""
         return self.freshness.problems(self._clock.monotonic())
 

@@ -182,11 +182,11 @@ class ReservationTable:
         """Return the nodes with reserved capacity."""
         return self._reserved.nodes()
 
-    def committed_on(self, node: str) -> Resources:
+    def assumed_on(self, node: str) -> Resources:
         """Return what kube-scheduler counts on *node* though the watch does not show it yet."""
         return self._committed.on(node)
 
-    def committed_nodes(self) -> KeysView[str]:
+    def assumed_nodes(self) -> KeysView[str]:
         """Return the nodes with such pods."""
         return self._committed.nodes()
 

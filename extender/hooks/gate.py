@@ -118,7 +118,7 @@ class Gate:
         self._cluster = cluster
         self._ledger = ledger
         self._arrivals = arrivals
-        self._plan = plan
+        self._published = plan
         #: pack, spread or nothing: see the setting.
         self._prefer = prefer
         self._exempt = frozenset({SYSTEM_NAMESPACE, *exempt})
@@ -151,7 +151,7 @@ class Gate:
         name reaches bind only after filter, so a bind without filter comes from a scheduler that
         we do not serve; raise `OtherSchedulersPod` then.
         """
-        pod = self._ledger.pod(uid)
+        pod = self._ledger.pod_or_filtered(uid)
         if pod is None:
             return Whose.UNKNOWN
         if not pod.ours and not self._ledger.has_passed(uid):
@@ -183,7 +183,7 @@ class Gate:
             return self._refuse_all(pod, offered, reason)
         group = None
         if member.named:
-            reservation = self._ledger.reserved_node(pod.uid) or self._arrivals.claim(
+            reservation = self._ledger.reservation_on_node(pod.uid) or self._arrivals.claim(
                 pod, member.key
             )
             if reservation is not None and reservation.node:
@@ -244,7 +244,7 @@ class Gate:
 
     def prioritize(self, pod: Pod, offered: Sequence[str]) -> dict[str, int]:
         """Score the reserved node highest; add --prefer's order to kube-scheduler's scores."""
-        reservation = self._ledger.reserved_node(pod.uid)
+        reservation = self._ledger.reservation_on_node(pod.uid)
         scores = self._scores(offered)
         if reservation is not None and reservation.node in scores:
             scores[reservation.node] = TOP_SCORE
@@ -274,14 +274,14 @@ class Gate:
 
     def _is_undecided(self, key: GangKey) -> bool:
         """Return whether no plan has decided about the gang as a whole yet."""
-        verdict = self._plan().verdicts.get(key)
+        verdict = self._published().verdicts.get(key)
         return verdict is None or verdict.reason in _UNDECIDED
 
     def _find_reason(self, pod: Pod, key: GangKey, min_member: int, queue: str) -> Reason:
         """Find the reason of a refusal, and hurry the next cycle if only a plan is missing."""
         reason = self._why(pod, key, min_member, queue)
         if reason is Reason.BEHIND_IN_ORDER and self._is_undecided(key):
-            self._plan.hurry()
+            self._published.hurry()
         return reason
 
     def _refuse_all(self, pod: Pod, offered: Sequence[str], reason: Reason) -> Filtered:
@@ -293,7 +293,7 @@ class Gate:
         is_unseen = self._cluster.pod(pod.uid) is None
         if self._cluster.members(key) + is_unseen < min_member:
             return Reason.NOT_ENOUGH_MEMBERS
-        verdict = self._plan().verdicts.get(key)
+        verdict = self._published().verdicts.get(key)
         concerns_others = verdict is None or verdict.status in _STARTED
         if verdict is not None and not concerns_others and verdict.reason not in _UNDECIDED:
             return verdict.reason

@@ -89,7 +89,7 @@ class HookAnswer(NamedTuple):
     body: bytes
     delay_s: float = 0.0
     #: The extender has just started or become leader: a retry in a moment may succeed.
-    ask_again: bool = False
+    retry_here: bool = False
 
 
 class Hooks:
@@ -108,7 +108,7 @@ class Hooks:
         gate: Gate,
         permit: PermitRunner,
         read_pod: PodReader,
-        readiness: Readiness,
+        why_not_ready: Readiness,
         clock: Clock,
         metrics: Metrics,
         standby: Readiness = list,
@@ -118,7 +118,7 @@ class Hooks:
         self._gate = gate
         self._permit = permit
         self._read_pod = read_pod
-        self._readiness = readiness
+        self._why_not_ready = why_not_ready
         self._clock = clock
         self._called_at = float("-inf")
         self._ready_until = float("-inf")
@@ -146,7 +146,7 @@ class Hooks:
         except ExtenderError as error:
             error_body = _error_body(verb, str(error))
             if isinstance(error, NotReady) and self._may_wait(started):
-                return HookAnswer(error_body, ask_again=True)
+                return HookAnswer(error_body, retry_here=True)
             self._count(verb, "error")
             answer = HookAnswer(error_body)
         except Exception:
@@ -254,7 +254,7 @@ class Hooks:
     def _must_be_ready(self, now: float) -> None:
         if now < self._ready_until and not self.standby():
             return
-        for sentence in self._readiness():
+        for sentence in self._why_not_ready():
             raise NotReady(f"the extender is not ready: {sentence}")
         self._ready_until = now + self.ready_s
         self._wait_until = None

@@ -239,7 +239,7 @@ class HookServer(HttpServer):
         if call.is_over:
             return
         answer = self._hooks.answer(verb, body)
-        if answer.ask_again and not self.is_draining:
+        if answer.retry_here and not self.is_draining:
             call.await_answer()
             self.loop.call_later(_ASK_AGAIN_S, self._call_hook, call, verb, body)
         elif answer.delay_s:

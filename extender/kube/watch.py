@@ -124,7 +124,7 @@ class Watch:
         ]
 
     def start(self) -> None:
-        """Start the threads; `cluster.readiness()` shows when all lists are complete."""
+        """Start the threads; `cluster.why_not_ready()` shows when all lists are complete."""
         self._cluster.require_namespaces()
         for reflector in self._reflectors:
             reflector.start()

@@ -122,9 +122,9 @@ class LeaderElection:
             self._leader_label = LeaderLabel(labels, self.fencing, self._metrics)
             self.on_change(begun=self._leader_label.begun, ended=lambda: None)
 
-    def readiness(self) -> list[str]:
+    def why_not_ready(self) -> list[str]:
         """Return why we are not ready: the name of the leader, unless we lead."""
-        return self._tracker.readiness() if self._tracker is not None else []
+        return self._tracker.why_not_ready() if self._tracker is not None else []
 
     def check_term(self) -> bool:
         """Report a term that has ended; the event loop calls this periodically."""

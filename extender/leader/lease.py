@@ -147,7 +147,7 @@ class LeaseTracker:
 
     # Called in any thread
 
-    def readiness(self) -> list[str]:
+    def why_not_ready(self) -> list[str]:
         """Return why we are not ready: the name of the leader, unless we lead."""
         if self._announced and self._term.holds(self._announced):
             return []

@@ -8,8 +8,8 @@ A bind goes through the modules in this order; events go in, instructions come o
     runner       the API server answered about the PodGroup                    Verified
     assembling   all members still fit, or the attempt ends                    Bind, Answer, BackOff
     runner       the binder has the outcome of each binding                    Settled
+    machine      answers the call of each outcome                              Answer
     committing   counts outcomes; a gang that stays partial is evicted   MarkBound, EvictPartial
-    runner       answers the calls that wait                                   Answer
 
 `states` has the tables of all moves, `messages` all events, instructions and causes, `timeouts` all
 time limits. Only `runner` knows threads and clocks; all else is pure.

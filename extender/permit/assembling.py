@@ -132,9 +132,9 @@ class Assembling:
         for bind in tuple(attempt.binds.values()):
             cause = cause_to_refuse(bind, self._facts)
             if cause is not None:
-                yield from self._table.release_call(bind, cause, now)
+                yield from self._table.end_bind(bind, cause, now)
         for bind in tuple(displaced(attempt.binds.values(), self._facts)):
-            yield from self._table.release_call(bind, Cause.NODE_FULL, now)
+            yield from self._table.end_bind(bind, Cause.NODE_FULL, now)
 
     def _commit(
         self,
@@ -178,7 +178,7 @@ class Assembling:
     def release_member(self, bind: WaitingBind, cause: Cause, now: float) -> Iterator[Instruction]:
         """Answer one waiting bind; the others stay while enough members are within reach."""
         attempt = self._table.attempt_of(bind)
-        yield from self._table.release_call(bind, cause, now)
+        yield from self._table.end_bind(bind, cause, now)
         if attempt is not None:
             self.dissolve_if_empty(attempt)
 

@@ -148,7 +148,7 @@ Entry: TypeAlias = Refuse | Present | BindNow | Wait
 
 def judge(order: BindOrder, facts: Facts) -> Entry:
     """Check an arriving call."""
-    pod = facts.arriving(order.uid)
+    pod = facts.pod_or_filtered(order.uid)
     gang = facts.gang_of(order.uid)
     if pod is None or pod.status is Status.RELEASING:
         return Refuse(Cause.POD_GONE, gang)
@@ -180,7 +180,7 @@ def _judge_member(pod: Pod, gang: GangKey, facts: Facts) -> Entry:
 
 def cause_to_refuse(bind: WaitingBind, facts: Facts) -> Cause | None:
     """Return why a waiting bind must end; BOUND when its pod is on its node already."""
-    pod = facts.arriving(bind.uid)  # our watch may be behind that of kube-scheduler
+    pod = facts.pod_or_filtered(bind.uid)  # our watch may be behind that of kube-scheduler
     if pod is None or pod.status is Status.RELEASING:
         return Cause.POD_GONE
     if pod.status not in UNSCHEDULED_SET:

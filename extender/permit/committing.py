@@ -93,7 +93,7 @@ class Committing:
             if cause is None and by <= now:
                 cause = Cause.TOO_LATE
             if cause is not None:
-                yield from self._table.release_call(bind, cause, now)
+                yield from self._table.end_bind(bind, cause, now)
             else:
                 ready.append(bind)
                 until = min(until, by)
@@ -101,13 +101,13 @@ class Committing:
             yield from self._table.commit(tuple(ready), until)
 
     def _is_there(self, uid: PodUid) -> bool:
-        pod = self._facts.arriving(uid)  # our watch may be behind our bindings
+        pod = self._facts.pod_or_filtered(uid)  # our watch may be behind our bindings
         return pod is not None and pod.status in _BOUND_OR_COMING
 
     def close(self, attempt: GangAttempt, cause: Cause, now: float) -> Iterator[Instruction]:
         """Refuse the waiting binds; what was sent finishes."""
         for bind in _waiting_binds(attempt):
-            yield from self._table.release_call(bind, cause, now)
+            yield from self._table.end_bind(bind, cause, now)
         self._leave_to_next_leader(attempt)
 
     def _leave_to_next_leader(self, attempt: GangAttempt) -> None:
@@ -215,7 +215,7 @@ class Committing:
             self._table.move_attempt(attempt, AttemptState.EMPTY)
 
     def _is_unscheduled(self, uid: PodUid) -> bool:
-        pod = self._facts.arriving(uid)
+        pod = self._facts.pod_or_filtered(uid)
         return pod is not None and pod.status in UNSCHEDULED_SET
 
     def _may_be_bound(self, uid: PodUid) -> bool:
@@ -266,7 +266,7 @@ class Committing:
         sent = attempt.bound.keys() | set(filter(self._may_be_bound, attempt.unknown))
         pods = {pod.uid: pod for pod in self._facts.pods_of(attempt.key)}
         for uid in sent - pods.keys():
-            if (pod := self._facts.arriving(uid)) is not None:
+            if (pod := self._facts.pod_or_filtered(uid)) is not None:
                 pods[uid] = pod
         for uid, pod in sorted(pods.items()):
             if pod.status in SCHEDULED_SET or (uid in sent and pod.status in UNSCHEDULED_SET):

@@ -24,7 +24,7 @@ class CacheFacts:
         self._cluster = cluster
         self._ledger = ledger
         self.pod = cluster.pod
-        self.arriving = ledger.pod
+        self.pod_or_filtered = ledger.pod_or_filtered
         self.group = cluster.group
         self.pods_of = cluster.pods_of
         self.scheduled = cluster.scheduled
@@ -36,7 +36,7 @@ class CacheFacts:
 
     def gang_of(self, uid: PodUid) -> GangKey | None:
         """Return the gang of a pod; None for one that is bound without a gang."""
-        pod = self.arriving(uid)
+        pod = self.pod_or_filtered(uid)
         if pod is None or pod.is_unmanaged:
             return None
         filtered = self._ledger.filtered(uid)
@@ -46,7 +46,7 @@ class CacheFacts:
 
     def reserved_node(self, uid: PodUid) -> str | None:
         """Return the node that is reserved for this pod; None without any."""
-        reservation = self._ledger.reserved_node(uid)
+        reservation = self._ledger.reservation_on_node(uid)
         return reservation.node if reservation else None
 
     def has_passed(self, uid: PodUid) -> bool:
@@ -79,13 +79,13 @@ class CacheFacts:
         wanted: dict[str, int] = {}
         last: Shape | None = None
         for uid in pods:
-            reservation = self._ledger.reserved_node(uid)
+            reservation = self._ledger.reservation_on_node(uid)
             counted = (
                 reservation is not None
                 and reservation.node == node
                 and not reservation.is_unassumed
             )
-            pod = reservation.pod if reservation else self.arriving(uid)
+            pod = reservation.pod if reservation else self.pod_or_filtered(uid)
             if counted and pod and pod.shape is last:
                 continue  # nearly always: one of many alike, already subtracted
             last = pod.shape if pod else None

@@ -376,7 +376,7 @@ class StateMachine:
     def _pod_changed(self, event: PodChanged, now: float) -> Iterator[Instruction]:
         bind = self._table.binds.get(event.uid)
         if bind is not None and bind.state is BindState.WAITING:
-            yield from self._object(bind, now)
+            yield from self._refuse_if_unfit(bind, now)
         former = self._table.siblings.get(event.uid)
         if former is not None and former != event.gang:
             left = self._table.attempts[former]
@@ -411,7 +411,7 @@ class StateMachine:
 
     def _node_changed(self, event: NodeChanged, now: float) -> Iterator[Instruction]:
         for bind in self._held_for(event.name):
-            yield from self._object(bind, now)
+            yield from self._refuse_if_unfit(bind, now)
         for bind in tuple(displaced(self._held_for(event.name), self._facts)):
             yield from self._assembling.release_member(bind, Cause.NODE_FULL, now)
 
@@ -438,7 +438,7 @@ class StateMachine:
         if attempt is not None:
             yield from self._assembling.evaluate(attempt, now)
 
-    def _object(self, bind: WaitingBind, now: float) -> Iterator[Instruction]:
+    def _refuse_if_unfit(self, bind: WaitingBind, now: float) -> Iterator[Instruction]:
         cause = cause_to_refuse(bind, self._facts)
         if cause is not None:
             yield from self._assembling.release_member(bind, cause, now)

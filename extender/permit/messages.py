@@ -200,7 +200,7 @@ class Facts(Protocol):
     def pod(self, uid: PodUid) -> Pod | None:
         """Return the pod as last seen; None when it does not exist."""
 
-    def arriving(self, uid: PodUid) -> Pod | None:
+    def pod_or_filtered(self, uid: PodUid) -> Pod | None:
         """Return the pod as last seen, or as filter saw it a moment ago."""
 
     def gang_of(self, uid: PodUid) -> GangKey | None:

@@ -67,7 +67,7 @@ from extender.ports import (
     BindResult,
     Clock,
     GroupReader,
-    PartialBindRollback,
+    PartialGangEvictor,
 )
 from extender.reservations.ledger import Ledger
 
@@ -166,7 +166,7 @@ class PermitRunner:
         binder: Binder,
         groups: GroupReader,
         ledger: Ledger,
-        undo: PartialBindRollback,
+        undo: PartialGangEvictor,
         timer: LoopTimer,
         clock: Clock,
         observer: Observer,
@@ -298,7 +298,7 @@ class PermitRunner:
         """Return the number of pods whose bind waits or was sent."""
         return self._machine.waiting_binds
 
-    def readiness(self) -> list[str]:
+    def why_not_ready(self) -> list[str]:
         """Return why no bind may come in; empty while open."""
         cause = self._machine.closed
         return [f"binds: {cause.text()}"] if cause else []

@@ -317,7 +317,7 @@ class Table:
         yield from self.answer(bind, cause, now, cause.text(bind.gang))
         yield Release(bind.uid)
 
-    def release_call(self, bind: WaitingBind, cause: Cause, now: float) -> Iterator[Instruction]:
+    def end_bind(self, bind: WaitingBind, cause: Cause, now: float) -> Iterator[Instruction]:
         """Answer a waiting bind: refused, or bound if the cache shows the pod on its node."""
         if cause is not Cause.BOUND:
             yield from self.release(bind, cause, now)

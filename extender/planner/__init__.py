@@ -5,13 +5,14 @@ modules in this order:
 
     policy            actions, plugins and their arguments, as the policy file has them
     accounting        what gangs, queues and namespaces use and request: state
+    startable         what the gangs of each queue could start now
     session           the state of one cycle; extension_points asks the plugins
     actions/enqueue   which gangs may ask for capacity at all
     actions           allocate, backfill, reclaim, preempt, in the order of the policy
-      startable       which members of a gang may start
       node_ranking    the best node of each pod, in free_capacity
-      victims         the fewest pods to evict for a gang that starves
-    actions/reserved  capacity for gangs that have waited long, and its use by short ones
+      starvation      the capacity that is held for gangs that have waited long
+      victims         the fewest pods to evict for a gang that may reclaim or preempt
+    actions/reserved  short gangs on capacity that is held for others
     verdicts          why each gang runs, starts or waits
     plan              the result, an immutable value
 

@@ -45,10 +45,7 @@ class Verdict:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GangPlacement:
-    """The reservation of an admitted gang.
-
-    Binding a member to another node changes the reservation.
-    """
+    """The nodes of an admitted gang; the ledger makes reservations of its `placements`."""
 
     gang: GangKey
     #: Members that may start now.
@@ -158,7 +155,8 @@ class Plan:
     #: Free capacity of ready nodes once all placements are used, and what of it is held for what.
     unused: Resources = NOTHING
     held: tuple[HeldCapacity, ...] = ()
-    #: What of that is held on each node for gangs that starve: node name -> amounts.
+    #: What of that is held on each node for gangs that starve or wait for victims: node name ->
+    #: amounts.
     held_on_nodes: Mapping[str, Resources] = field(default_factory=dict)
     #: What those gangs still miss there; the next capacity released on such a node is theirs.
     missing_on_nodes: Mapping[str, Resources] = field(default_factory=dict)

@@ -130,7 +130,7 @@ class NodeCapacity:
         #: Host ports reserved on a node, and the version of the node.
         self._reserved_ports: LRUCache[str, tuple[int, HostPorts]] = LRUCache(_NODES)
 
-    def hold_for_starving(
+    def keep_free(
         self, starving: Mapping[str, Resources], missing: Mapping[str, Resources]
     ) -> None:
         """Reserve *starving*, and what is *missing* there as soon as it becomes free."""
@@ -147,7 +147,7 @@ class NodeCapacity:
         """Return whether the count of kube-scheduler is right for every node."""
         return not (
             self._table.reserved_nodes()
-            or self._table.committed_nodes()
+            or self._table.assumed_nodes()
             or self._starving
             or self._cluster.recently_shrunk()
         )
@@ -162,7 +162,7 @@ class NodeCapacity:
         """
         counts, versions = self._counts_of(shape), self._versions
         reserved, starving = self._table.reserved_nodes(), self._starving
-        committed, shrunk = self._table.committed_nodes(), self._cluster.recently_shrunk()
+        committed, shrunk = self._table.assumed_nodes(), self._cluster.recently_shrunk()
         kept = []
         for name in names:
             is_contested = name in reserved or name in starving
@@ -192,7 +192,7 @@ class NodeCapacity:
 
     def fits_reservations(self, name: str, shape: Shape) -> bool:
         """Return whether all reservations of the resources of *shape* fit on a node."""
-        reserved, committed = self._table.reserved_on(name), self._table.committed_on(name)
+        reserved, committed = self._table.reserved_on(name), self._table.assumed_on(name)
         unused = self._cluster.unused(name)
         return unused is not None and all(
             unused.amount(each) >= reserved.amount(each) + committed.amount(each)
@@ -203,7 +203,7 @@ class NodeCapacity:
         """Return whether *amounts* fit besides all reservations but those for starving gangs."""
         # Reservations are read before usage: a pod that is just being seen counts in both for a
         # moment, never in neither.
-        reserved, committed = self._table.reserved_on(name), self._table.committed_on(name)
+        reserved, committed = self._table.reserved_on(name), self._table.assumed_on(name)
         unused = self._cluster.unused(name)
         if unused is None:
             return False
@@ -224,7 +224,7 @@ class NodeCapacity:
         known = counts.get(name)
         if known is not None and known[0] == version:
             return known[1]
-        reserved, committed = self._table.reserved_on(name), self._table.committed_on(name)
+        reserved, committed = self._table.reserved_on(name), self._table.assumed_on(name)
         unused = self._cluster.unused(name)
         if unused is None or version is None:
             return None

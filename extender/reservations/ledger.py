@@ -130,7 +130,7 @@ class Ledger:
     def use_plan(self, plan: Plan) -> None:
         """Check against *plan* from now on."""
         self.allowance.renew(plan)
-        self.capacity.hold_for_starving(plan.held_on_nodes, plan.missing_on_nodes)
+        self.capacity.keep_free(plan.held_on_nodes, plan.missing_on_nodes)
         self._brief_s = plan.brief_s
         if self._expirations:
             gone = (GangStatus.RUNNING, GangStatus.FINISHED, None)
@@ -140,7 +140,7 @@ class Ledger:
                 if (plan.verdicts[key].status if key in plan.verdicts else None) not in gone
             }
 
-    def reserved_node(self, uid: PodUid) -> Reservation | None:
+    def reservation_on_node(self, uid: PodUid) -> Reservation | None:
         """Return the reservation of a pod on a certain node; None without any."""
         known = self._table.of(uid)
         return known if known is not None and known.node != ANY_NODE else None
@@ -317,7 +317,7 @@ class Ledger:
         changed. Then kube-scheduler tries again. Without reservations, the count of kube-scheduler
         is better.
         """
-        known, pod = self._table.of(uid), self.pod(uid)
+        known, pod = self._table.of(uid), self.pod_or_filtered(uid)
         is_there = known is not None and known.node == node
         if known is not None and is_there and known.stage > Stage.WAITING:
             return True
@@ -370,7 +370,7 @@ class Ledger:
         """Keep the reservation of a pod whose binding is being sent."""
         if self._table.advance(uid, Stage.BINDING, node):
             return
-        pod, gang = self.pod(uid), self.gang_of(uid)
+        pod, gang = self.pod_or_filtered(uid), self.gang_of(uid)
         if pod is not None and gang is not None:
             queue = self._cluster.used_in_queue(*self._queue_request_of(pod, uid))
             self._record(pod, gang, node, queue, Stage.BINDING)
@@ -416,9 +416,10 @@ class Ledger:
             return filtered.membership.key
         return gang
 
-    def pod(self, uid: PodUid) -> Pod | None:
+    def pod_or_filtered(self, uid: PodUid) -> Pod | None:
         """Return a pod as last seen, or as filter saw it before the watch showed it."""
-        # Filter's first: it is forgotten once the watch shows the pod, so one of both is there.
+        # The record of filter is read first. It is dropped once the watch shows the pod, so one of
+        # the two is there.
         filtered = self.filter_results.filtered(uid)
         return self._cluster.pod(uid) or (filtered.pod if filtered else None)
 

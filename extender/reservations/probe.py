@@ -28,16 +28,16 @@ class SchedulerProbe:
         self,
         cluster: Cluster,
         wake: Callable[[list[WakeOrder]], None],
-        readiness: Callable[[], list[str]],
+        why_not_ready: Callable[[], list[str]],
     ) -> None:
         self._cluster = cluster
         self._wake = wake
         #: A standby sends no probes, and decides nothing.
-        self._readiness = readiness
+        self._why_not_ready = why_not_ready
 
     def probe(self) -> bool:
         """Update the liveness of each scheduler, and probe where due; always return False."""
-        if self._readiness():
+        if self._why_not_ready():
             return False
         liveness = self._cluster.liveness
         liveness.update()

@@ -32,12 +32,12 @@ class Probes:
     def __init__(
         self,
         *,
-        readiness: Callable[[], list[str]],
+        why_not_ready: Callable[[], list[str]],
         warmth: Callable[[], list[str]],
         standby: Callable[[], list[str]],
         notes: Callable[[], list[str]],
     ) -> None:
-        self._readiness = readiness
+        self._why_not_ready = why_not_ready
         self._warmth = warmth
         self._standby = standby
         self._notes = notes
@@ -53,7 +53,7 @@ class Probes:
             problems, notes = self._health(), []
         elif path == "/readyz":
             # With what is missing, or the notes.
-            problems, notes = self._readiness(), self._notes()
+            problems, notes = self._why_not_ready(), self._notes()
         else:
             # Whether this instance could lead; a standby cannot be more than that.
             problems, notes = self._warmth(), self._standby()
@@ -128,13 +128,16 @@ def create_app(context: AppContext) -> OperationsApp:
     metrics, policies = context.metrics, context.policies
     metrics.policy_refused.set_function(lambda: bool(policies.problem))
     # Evaluated at every scrape: probes may be configured for /warmz alone.
-    metrics.ready.set_function(lambda: not context.readiness())
+    metrics.ready.set_function(lambda: not context.why_not_ready())
     metrics.cache_synced.set_function(lambda: not context.warmth())
     metrics.registry.register(PlanCollector(lambda: None if standby() else history.last))
     metrics.registry.register(FindingCollector(lambda: None if standby() else findings()))
     metrics.registry.register(WatchCollector(context.silence))
     probes = Probes(
-        readiness=context.readiness, warmth=context.warmth, standby=standby, notes=context.notes
+        why_not_ready=context.why_not_ready,
+        warmth=context.warmth,
+        standby=standby,
+        notes=context.notes,
     )
     app = OperationsApp(probes, context)
     api = Api(

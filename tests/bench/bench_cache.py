@@ -87,7 +87,7 @@ def start_watch(port: int, *, streaming: bool) -> tuple[Watch, Cluster, dict[str
     watch = Watch(access, cluster, clock, SCHEDULERS, streaming=streaming)
     began, cpu = time.monotonic(), time.process_time()
     watch.start()
-    while cluster.readiness():
+    while cluster.why_not_ready():
         time.sleep(0.01)
     found = {"list_s": time.monotonic() - began, "cpu_s": time.process_time() - cpu}
     return watch, cluster, found | {"resident_mb": resident_mb(), "peak_mb": peak_mb()}

@@ -125,7 +125,7 @@ class WatchedCache:
         self.watches = Watch(access, self.cluster, SystemClock(), SCHEDULERS, **rest)
 
     def is_ready(self) -> bool:
-        return not self.cluster.readiness()
+        return not self.cluster.why_not_ready()
 
     def agrees(self) -> bool:
         """Compare with a new cache that was filled by one list of everything."""
@@ -163,7 +163,7 @@ def watching(
         watched = WatchedCache(plane, link, limits=limits, **rest)
         watched.watches.start()
         running.callback(watched.watches.stop)
-        wait_for(watched.is_ready, 30, "the cache is ready", seeing=watched.cluster.readiness)
+        wait_for(watched.is_ready, 30, "the cache is ready", seeing=watched.cluster.why_not_ready)
         yield watched, link
 
 

@@ -248,13 +248,13 @@ used-up-resource-closes-queue  reservations/capacity.py  test_stories.py
 
 capacity-of-sent-binding-given-away  reservations/capacity.py  reservations/test_ledger.py
     The capacity of a binding that was sent is given to another pod.
--   committed, shrunk = self._table.committed_nodes(), self._cluster.recently_shrunk()
+-   committed, shrunk = self._table.assumed_nodes(), self._cluster.recently_shrunk()
 +   committed, shrunk = {}.keys(), self._cluster.recently_shrunk()
 
 shrunk-node-trusted  reservations/capacity.py  reservations/test_ledger.py
     A node that just shrank is taken to be as large as kube-scheduler assumes.
--   committed, shrunk = self._table.committed_nodes(), self._cluster.recently_shrunk()
-+   committed, shrunk = self._table.committed_nodes(), {}.keys()
+-   committed, shrunk = self._table.assumed_nodes(), self._cluster.recently_shrunk()
++   committed, shrunk = self._table.assumed_nodes(), {}.keys()
 
 full-cluster-not-probed  reservations/probe.py  test_stories.py
     kube-scheduler is not probed where all nodes are full.

@@ -250,7 +250,7 @@ def test_a_requested_cycle_runs_though_nothing_changed() -> None:
 
 def test_deleted_objects_are_forgotten_while_no_cycle_may_run() -> None:
     world = World()
-    world.readiness = ["standby: another leads"]
+    world.why_not_ready = ["standby: another leads"]
     tidied = threading.Event()
     world.cluster.tidy = tidied.set  # type: ignore[method-assign]
     world.cycle.start()

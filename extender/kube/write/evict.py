@@ -262,7 +262,7 @@ _PAUSE = Backoff(0.2, 1.0)
 
 
 class ApiPartialBindRollback:
-    """The `PartialBindRollback` of a real cluster: reads the owners from the API server."""
+    """The `PartialGangEvictor` of a real cluster: reads the owners from the API server."""
 
     def __init__(
         self,

@@ -139,7 +139,7 @@ def health_page(context: AppContext) -> dict[str, Any]:
     # The findings of a standby date from the time when it led.
     findings = None if leader else context.findings()
     return {
-        "missing": context.readiness(),
+        "missing": context.why_not_ready(),
         "notes": context.notes(),
         "leader": leader,
         "silence": sorted(context.silence().items()),

@@ -31,7 +31,7 @@ class AppContext:
     #: Inconsistent objects; None before the first check.
     findings: Callable[[], Sequence[Finding] | None]
     #: What prevents decisions, and the same for the cache alone.
-    readiness: Callable[[], list[str]]
+    why_not_ready: Callable[[], list[str]]
     warmth: Callable[[], list[str]]
     #: The leader, if it is another instance.
     standby: Callable[[], list[str]]
@@ -63,7 +63,7 @@ class AppContext:
         leader = self.standby()
         if leader:
             return [f"{each}; nothing is planned here" for each in leader]
-        problems = self.readiness()
+        problems = self.why_not_ready()
         age_s = self.age_s()
         if age_s > STALE_S:
             problems = [f"the last plan is {age_s:.0f} s old", *problems]

@@ -71,7 +71,7 @@ class WatchedSystem(System):
                 findings=lambda: findings.current,
                 policies=policies,
                 metrics=self.metrics,
-                readiness=self._published.readiness,
+                why_not_ready=self._published.why_not_ready,
                 warmth=list,
                 standby=list,
                 notes=list,

@@ -54,7 +54,7 @@ class PageServer:
                 findings=list,
                 policies=policies,
                 metrics=Metrics(),
-                readiness=lambda: self.trouble,
+                why_not_ready=lambda: self.trouble,
                 warmth=list,
                 standby=list,
                 notes=list,

@@ -158,7 +158,7 @@ def test_missing_permission_of_a_watch_is_reported(
         def complaints() -> list[str]:
             # Quotas are optional: the extender is ready without them, and reports it.
             notes = [each.why for each in access.missing_permissions.recent()]
-            return cluster.readiness() or notes
+            return cluster.why_not_ready() or notes
 
         wait_for(
             lambda: [f"may not {right};" in each for each in complaints()] == [True],
@@ -166,7 +166,7 @@ def test_missing_permission_of_a_watch_is_reported(
             f"`{right}` is reported, and nothing else",
             seeing=complaints,
         )
-        assert bool(cluster.readiness()) is (right.resource != "resourcequotas")
+        assert bool(cluster.why_not_ready()) is (right.resource != "resourcequotas")
 
 
 @contextmanager

@@ -37,7 +37,7 @@ def test_the_capacity_of_a_waiting_bind_is_committed_and_no_longer_reserved() ->
     inflight.advance(uid("w-0"), Stage.WAITING)
 
     assert inflight.reserved_on("n").amount("cpu") == 0
-    assert inflight.committed_on("n") == ONE_CPU.requests
+    assert inflight.assumed_on("n") == ONE_CPU.requests
 
 
 def test_kube_scheduler_may_choose_another_node() -> None:
@@ -46,8 +46,8 @@ def test_kube_scheduler_may_choose_another_node() -> None:
     inflight.advance(uid("w-0"), Stage.WAITING, node="m")
 
     assert set(inflight.reserved_nodes()) == set()
-    assert inflight.committed_on("n").amount("cpu") == 0
-    assert inflight.committed_on("m") == ONE_CPU.requests
+    assert inflight.assumed_on("n").amount("cpu") == 0
+    assert inflight.assumed_on("m") == ONE_CPU.requests
 
 
 def test_a_reservation_moves_as_a_whole() -> None:
@@ -66,7 +66,7 @@ def test_there_is_no_way_back_from_a_binding_under_way(stage: Stage) -> None:
     assert not inflight.advance(uid("w-0"), Stage.FILTERED)
     assert not inflight.move(uid("w-0"), "m")
     assert not inflight.reserve(pod("w-0"), GANG, "m", 2.0)
-    assert inflight.committed_on("n") == ONE_CPU.requests
+    assert inflight.assumed_on("n") == ONE_CPU.requests
 
 
 def test_a_waiting_pod_that_kube_scheduler_retries_goes_back_to_filtered() -> None:
@@ -377,7 +377,7 @@ def test_a_reservation_on_any_node_uses_no_capacity_of_a_node() -> None:
 
     inflight.advance(uid("web"), Stage.BINDING, "n")
 
-    assert inflight.committed_on("n") == pod("web").requests
+    assert inflight.assumed_on("n") == pod("web").requests
 
 
 def test_a_release_requests_a_cycle_but_a_reservation_does_not() -> None:

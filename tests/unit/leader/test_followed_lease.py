@@ -83,7 +83,7 @@ def test_the_extender_leads_while_its_kube_scheduler_leads(
 
     assert a.changes == ["begun"]
     assert b.changes == []
-    assert b.tracker.readiness() == [f"standby: {SCHEDULER_A} leads"]
+    assert b.tracker.why_not_ready() == [f"standby: {SCHEDULER_A} leads"]
 
 
 def test_a_lease_without_an_observed_change_gives_no_term(
@@ -162,13 +162,13 @@ def test_a_follower_that_cannot_read_the_lease_says_why(
     a.fault = "lose"
     schedulers.run(0.5, a)
 
-    assert a.tracker.readiness() == [
+    assert a.tracker.why_not_ready() == [
         "standby: no known replica leads (lost on the way)",
     ]
 
     schedulers.run(10, a)
 
-    assert a.tracker.readiness() == []
+    assert a.tracker.why_not_ready() == []
 
 
 def test_a_follower_that_was_suspended_does_not_act_after_its_term(

@@ -50,7 +50,7 @@ def test_a_leader_keeps_renewing_and_a_standby_names_the_leader(
     simulation.run(60, a, b)
 
     assert a.changes == ["begun"]
-    assert (a.tracker.readiness(), b.tracker.readiness()) == ([], ["standby: a leads"])
+    assert (a.tracker.why_not_ready(), b.tracker.why_not_ready()) == ([], ["standby: a leads"])
     assert b.changes == b.sent == []
     assert 25 <= len(simulation.server.writes) <= 32
 
@@ -128,7 +128,7 @@ def test_an_unreachable_server_ends_the_term_before_others_may_acquire_the_lease
 
     assert simulation.seconds - renewed_at <= TIMING.renew_s + 0.2
     assert a.changes == ["begun", "ended"]
-    assert a.tracker.readiness() == ["standby: no known replica leads (lost on the way)"]
+    assert a.tracker.why_not_ready() == ["standby: no known replica leads (lost on the way)"]
 
 
 def test_a_lost_response_does_not_end_the_term_if_the_next_read_shows_our_lease(
@@ -154,7 +154,7 @@ def test_a_leader_suspended_for_half_a_minute_sends_nothing_when_it_resumes(
 
     assert max(a.sent) <= suspended_at
     assert a.changes == ["begun", "ended"]
-    assert a.tracker.readiness() == ["standby: b leads"]
+    assert a.tracker.why_not_ready() == ["standby: b leads"]
 
 
 @pytest.mark.parametrize("step_s", [-3600.0, 3600.0])
@@ -199,7 +199,7 @@ def test_a_leader_whose_lease_was_given_to_another_ends_its_term_with_the_next_r
     simulation.run(TIMING.retry_s + 0.2, a)
 
     assert a.changes == ["begun", "ended"]
-    assert a.tracker.readiness() == ["standby: x leads"]
+    assert a.tracker.why_not_ready() == ["standby: x leads"]
 
 
 def test_conflicting_lease_writes_are_not_retried_without_pause(

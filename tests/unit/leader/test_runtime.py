@@ -196,13 +196,13 @@ def test_a_waiting_bind_is_refused_at_once_when_the_lease_is_lost(
     }
     caller = threading.Thread(target=lambda: answers.append(call(world, "bind", binding)))
     caller.start()
-    eventually(lambda: world.runtime.holds == 1)
+    eventually(lambda: world.runtime.core.permit.waiting_binds == 1)
 
     leases.give_to("there_1")
     caller.join(5)
 
     assert answers == [("close", {"Error": "gang demo/train: this extender is not the leader"})]
-    assert world.runtime.holds == 0
+    assert world.runtime.core.permit.waiting_binds == 0
 
 
 def test_a_term_that_expires_is_noticed_while_the_api_server_is_silent(

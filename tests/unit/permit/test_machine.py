@@ -199,7 +199,7 @@ class PermitMachine(Referee, RuleBasedStateMachine):
         news = [
             uid
             for uid, node in self.bound_to.items()
-            if node and self.cached.arriving(uid).status in UNSCHEDULED_SET
+            if node and self.cached.pod_or_filtered(uid).status in UNSCHEDULED_SET
         ]
         if news:
             uid = news[index % len(news)]

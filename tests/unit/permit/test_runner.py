@@ -401,13 +401,13 @@ def test_a_lost_lease_refuses_waiting_binds_and_lets_sent_bindings_finish():
     scene.runner.lose_lease()
 
     assert waiting.result(0) == Cause.LEASE_LOST.text(OTHER)
-    assert scene.runner.readiness() == [f"binds: {Cause.LEASE_LOST.text()}"]
+    assert scene.runner.why_not_ready() == [f"binds: {Cause.LEASE_LOST.text()}"]
     assert not any(each.done() for each in sent)
     for uid in ("w-0", "w-1"):
         scene.binder.say(uid)
     assert [each.result(0) for each in sent] == ["", ""]
     scene.runner.open()
-    assert scene.runner.readiness() == []
+    assert scene.runner.why_not_ready() == []
 
 
 def test_the_shutdown_waits_for_sent_bindings():

@@ -145,7 +145,7 @@ class World:
     def pod(self, uid: PodUid) -> Pod | None:
         return self.pods.get(uid)
 
-    def arriving(self, uid: PodUid) -> Pod | None:
+    def pod_or_filtered(self, uid: PodUid) -> Pod | None:
         return self.pods.get(uid) or self.unshown.get(uid)
 
     def gang_of(self, uid: PodUid) -> GangKey | None:

@@ -693,7 +693,7 @@ def test_a_pod_known_only_from_filter_is_committed_with_its_capacity() -> None:
 
     world.ledger.mark_binding(uid("new"), "n1")
 
-    assert world.table.committed_on("n1") == pod("new").requests
+    assert world.table.assumed_on("n1") == pod("new").requests
 
 
 def test_a_check_that_fails_is_repeated_for_its_reservation() -> None:

@@ -44,7 +44,7 @@ class World:
         self.published = PublishedPlan()
         self.make_plan: Callable[[Snapshot], Plan] = make_plan
         #: Why no plan may be made.
-        self.readiness: list[str] = []
+        self.why_not_ready: list[str] = []
         #: kube-scheduler works through its queue all the time.
         self.is_busy = False
         self.woken: list[WakeOrder] = []
@@ -91,7 +91,7 @@ class World:
             reporter=self,
             clock=self.clock,
             metrics=Metrics(),
-            readiness=lambda: self.readiness,
+            why_not_ready=lambda: self.why_not_ready,
         )
         self.cluster.watch_pods(self.cluster.show_liveness)
         self.cluster.watch_pods(self.ledger.pod_changed)

@@ -6,7 +6,7 @@ from tests.builders import cache
 
 
 def test_a_cache_without_watches_has_no_complaints() -> None:
-    assert cache().readiness() == []
+    assert cache().why_not_ready() == []
 
 
 def test_a_source_is_not_ready_until_its_first_list_is_complete() -> None:
@@ -97,7 +97,7 @@ def test_the_cluster_measures_silence_by_its_own_clock() -> None:
     made.freshness.listed("pods", clock.seconds)
     clock.advance(100)
 
-    assert made.readiness() == ["pods: watch silent for 100 s"]
+    assert made.why_not_ready() == ["pods: watch silent for 100 s"]
 
 
 def followed(*names: str) -> Freshness:

@@ -92,14 +92,14 @@ class World:
 
     def hold_planning(self) -> threading.Event:
         """Make each cycle wait for the returned event."""
-        may_plan, run_once = threading.Event(), self.runtime.core.planning.run_once
+        why_not_plan, run_once = threading.Event(), self.runtime.core.planning.run_once
 
         def held() -> None:
-            may_plan.wait(30)
+            why_not_plan.wait(30)
             run_once()
 
         self.runtime.core.planning.run_once = held  # type: ignore[method-assign]
-        return may_plan
+        return why_not_plan
 
     def __enter__(self) -> World:
         self.start()

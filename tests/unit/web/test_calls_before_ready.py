@@ -36,13 +36,13 @@ class StartingWorld(World):
     """An extender that has started, and makes its first plan when the test allows it."""
 
     def __enter__(self) -> World:
-        self.may_plan = self.hold_planning()
+        self.why_not_plan = self.hold_planning()
         self.node("node-0")
         self.start()
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.may_plan.set()
+        self.why_not_plan.set()
         super().__exit__()
 
 
@@ -70,7 +70,7 @@ def waiting(
 
     def noted(verb: str, body: bytes) -> HookAnswer:
         reply = answer(verb, body)
-        if reply.ask_again:
+        if reply.retry_here:
             waits.set()
         return reply
 
@@ -84,7 +84,7 @@ def waiting(
 def test_a_call_before_the_first_plan_is_answered_with_that_plan(
     starting: StartingWorld, waiting: Future[Any]
 ) -> None:
-    starting.may_plan.set()
+    starting.why_not_plan.set()
 
     connection, answer = waiting.result(10)
     assert (connection, answer["NodeNames"]) == (None, ["node-0"])
@@ -100,7 +100,7 @@ def test_a_call_that_waited_too_long_gets_an_error_and_the_next_does_not_wait(
 
     answer = starting.runtime.hooks.answer("filter", json.dumps(QUESTION).encode())
     assert b"the first plan" in answer.body
-    assert not answer.ask_again
+    assert not answer.retry_here
 
 
 def test_the_longest_wait_is_below_the_timeout_of_kube_scheduler() -> None:
@@ -134,11 +134,11 @@ def test_a_waiting_call_is_answered_at_shutdown(
 def test_calls_wait_in_a_second_unready_period_as_in_the_first(starting: StartingWorld) -> None:
     starting.runtime.hooks.max_wait_s = 0.0
     ask, question = starting.runtime.hooks.answer, json.dumps(QUESTION).encode()
-    assert not ask("filter", question).ask_again
-    starting.may_plan.set()
+    assert not ask("filter", question).retry_here
+    starting.why_not_plan.set()
     eventually(lambda: b"not ready" not in ask("filter", question).body)
     starting.runtime.hooks.max_wait_s = 3600
     starting.runtime.core.permit.lose_lease()
 
     # A positive readiness check is cached for a short time.
-    eventually(lambda: ask("filter", question).ask_again)
+    eventually(lambda: ask("filter", question).retry_here)

@@ -160,13 +160,13 @@ def test_an_exempt_namespace_does_not_make_an_unknown_pod_managed(
 def unplanned(leases: LeaseDouble) -> Iterator[World]:
     """A leader whose planner is blocked before its first plan."""
     made = World()
-    may_plan = made.hold_planning()
+    why_not_plan = made.hold_planning()
     made.start()
     eventually(lambda: b"plan" in page(made, "/readyz").data)
     try:
         yield made
     finally:
-        may_plan.set()
+        why_not_plan.set()
         made.__exit__()
 
 

@@ -46,7 +46,7 @@ PROBES = ["/healthz", "/readyz", "/warmz"]
 def reviewer() -> Iterator[FakeTokenReviews]:
     made = FakeTokenReviews()
     yield made
-    made.may_answer.set()
+    made.why_not_answer.set()
 
 
 @pytest.fixture(autouse=True)
@@ -104,7 +104,7 @@ def test_probes_are_answered_without_a_token_review(
 def test_probes_are_answered_while_many_requests_wait_for_token_reviews(
     world: World, reviewer: FakeTokenReviews
 ) -> None:
-    reviewer.may_answer.clear()
+    reviewer.why_not_answer.clear()
     with ExitStack() as stack:
         for number in range(60):
             wire = stack.enter_context(closing(Wire(world.ops_port)))
@@ -112,7 +112,7 @@ def test_probes_are_answered_while_many_requests_wait_for_token_reviews(
             wire.send(f"GET /metrics HTTP/1.1\r\nHost: x\r\n{token}\r\n".encode())
 
         assert ask(world, "/healthz").status == 200
-    reviewer.may_answer.set()
+    reviewer.why_not_answer.set()
 
 
 def test_an_authenticated_and_authorized_user_reads_pages(world: World) -> None:

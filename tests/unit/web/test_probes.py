@@ -58,7 +58,7 @@ def test_the_readiness_probe_shows_policy_fields_without_effect(tmp_path: Path) 
 
 def test_every_message_of_the_probe_is_one_line_of_text() -> None:
     told = ["pol\x1b[2J\x9bi\ncy.yaml: unknown action"]
-    probes = Probes(readiness=list, warmth=list, standby=list, notes=lambda: told)
+    probes = Probes(why_not_ready=list, warmth=list, standby=list, notes=lambda: told)
 
     assert probes.ask("/readyz") == (200, "ok\npol\ufffd[2J\ufffdi\ufffdcy.yaml: unknown action\n")
 

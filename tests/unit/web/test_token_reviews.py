@@ -36,12 +36,12 @@ class FakeTokenReviews:
         self.users = {"good": "monitoring", "poor": "tenant"}
         self.asked: list[tuple[str, str]] = []
         self.error: Exception | None = None
-        self.may_answer = threading.Event()
-        self.may_answer.set()
+        self.why_not_answer = threading.Event()
+        self.why_not_answer.set()
 
     def review(self, token: str, page: str) -> Reviewed:
         self.asked.append((token, page))
-        assert self.may_answer.wait(60)
+        assert self.why_not_answer.wait(60)
         if self.error is not None:
             raise self.error
         user = self.users.get(token, "")
@@ -60,7 +60,7 @@ class ReviewsHarness:
         self._thread.start()
 
     def close(self) -> None:
-        self.reviewer.may_answer.set()
+        self.reviewer.why_not_answer.set()
         self.loop.call_soon_threadsafe(self.reviews.stop)
         self.loop.call_soon_threadsafe(self.loop.stop)
         self._thread.join()
@@ -171,11 +171,11 @@ def test_a_revoked_token_is_refused_when_its_cached_review_expires(harness: Revi
 def test_a_review_is_valid_from_its_request_and_not_from_its_response(
     harness: ReviewsHarness,
 ) -> None:
-    harness.reviewer.may_answer.clear()
+    harness.reviewer.why_not_answer.clear()
     verdict = harness.send("good")
     eventually(lambda: len(harness.reviewer.asked) == 1)
     harness.now += 6.0
-    harness.reviewer.may_answer.set()
+    harness.reviewer.why_not_answer.set()
     assert verdict.result(20) is None
     harness.now += GOOD_S - 5.0
 
@@ -184,10 +184,10 @@ def test_a_review_is_valid_from_its_request_and_not_from_its_response(
 
 
 def test_concurrent_requests_with_one_token_share_one_review(harness: ReviewsHarness) -> None:
-    harness.reviewer.may_answer.clear()
+    harness.reviewer.why_not_answer.clear()
     verdict = [harness.send("good") for _ in range(20)]
     harness.settle()
-    harness.reviewer.may_answer.set()
+    harness.reviewer.why_not_answer.set()
 
     assert [each.result(20) for each in verdict] == [None] * 20
     assert harness.reviewer.asked == [("good", "/metrics")]
@@ -255,7 +255,7 @@ def test_slow_reviews_of_unknown_tokens_do_not_delay_a_reviewed_user(
 def test_requests_do_not_wait_for_ever_for_an_unresponsive_api_server(
     harness: ReviewsHarness,
 ) -> None:
-    harness.reviewer.may_answer.clear()
+    harness.reviewer.why_not_answer.clear()
     verdict = harness.send("good")
     eventually(lambda: len(harness.reviewer.asked) == 1)
     harness.now += MAX_WAIT_S + 0.1

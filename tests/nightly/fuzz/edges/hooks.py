@@ -121,7 +121,7 @@ class HookBodies(Edge):
             # As it is sent.
             _must_be_error(json.loads(self._world.runtime.hooks.bound(error))["Error"])
         must(
-            self._on_loop(lambda: self._world.runtime.holds) == 0,
+            self._on_loop(lambda: self._world.runtime.core.permit.waiting_binds) == 0,
             "the bind of a disconnected caller waits",
         )
 

@@ -75,7 +75,7 @@ def operations_port(metrics: Metrics, history: GangHistory) -> Flask:
             findings=list,
             policies=policies,
             metrics=metrics,
-            readiness=list,
+            why_not_ready=list,
             warmth=list,
             standby=list,
             notes=list,

@@ -162,11 +162,11 @@ def test_after_a_silence_a_cache_that_must_list_again_is_stale_until_the_list_co
 
         watched.until(lambda: PODS in api.waiting)
         watched.until(
-            lambda: all(each.startswith("pods: ") for each in watched.cluster.readiness())
+            lambda: all(each.startswith("pods: ") for each in watched.cluster.why_not_ready())
         )
         asked = len(api.asked(PATH))
         watched.until(lambda: len(api.asked(PATH)) > asked + 5)
-        (complaint,) = watched.cluster.readiness()  # p0 is still in the cache
+        (complaint,) = watched.cluster.why_not_ready()  # p0 is still in the cache
 
         assert complaint.startswith("pods: nothing received since the API server fell silent")
         assert watched.has_pod("p0")
@@ -185,5 +185,5 @@ def test_a_watch_with_recent_events_is_not_restarted(api: WatchedApi) -> None:
         asked = len(api.asked(PATH))
         watched.until(lambda: len(api.asked(PATH)) > asked + 5)
 
-        assert watched.cluster.readiness() == []
+        assert watched.cluster.why_not_ready() == []
         assert len(api.asked(PODS)) == before

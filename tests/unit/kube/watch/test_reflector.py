@@ -96,7 +96,7 @@ class Watched:
                 self._changed.wait(0.01)
 
     def ready(self) -> None:
-        self.until(lambda: not self.cluster.readiness())
+        self.until(lambda: not self.cluster.why_not_ready())
 
     def has_pod(self, name: str) -> bool:
         return self.cluster.pod(PodUid(f"uid-{name}")) is not None
@@ -479,7 +479,7 @@ def test_objects_of_an_uninstalled_dialect_are_removed(api: WatchedApi) -> None:
         api.uninstall(GROUPS)
         watched.until(lambda: watched.cluster.group(GangKey("a/train")) is None)
 
-        assert watched.cluster.readiness() == []
+        assert watched.cluster.why_not_ready() == []
 
 
 def test_a_missing_permission_for_a_resource_that_is_not_installed_is_not_reported(
@@ -527,7 +527,7 @@ def test_quotas_are_listed_once_the_permission_is_granted(api: WatchedApi) -> No
 
 def is_only_complaint(watched: Watched, complaint: str) -> bool:
     """Return whether *complaint* is the only reason not to be ready."""
-    return [each.startswith(complaint) for each in watched.cluster.readiness()] == [True]
+    return [each.startswith(complaint) for each in watched.cluster.why_not_ready()] == [True]
 
 
 def quota(name: str) -> dict[str, Any]:
@@ -556,18 +556,18 @@ def test_one_or_two_refusals_of_a_starting_api_server_are_not_reported(api: Watc
             api.refusals[PODS] = [403, 403]
             api.hang_up()
         api.put(PODS, objects.stored_pod("p"))
-        watched.until(lambda: watched.has_pod("p") or watched.cluster.readiness())
+        watched.until(lambda: watched.has_pod("p") or watched.cluster.why_not_ready())
 
-        assert watched.cluster.readiness() == []
+        assert watched.cluster.why_not_ready() == []
 
 
 def test_a_missing_permission_for_a_required_resource_is_reported(api: WatchedApi) -> None:
     api.refusals[PODS] = [403] * 1000
     with watching(api) as watched:
-        watched.until(lambda: len(watched.cluster.readiness()) == 1)
-        watched.until(lambda: "403" in watched.cluster.readiness()[0])
+        watched.until(lambda: len(watched.cluster.why_not_ready()) == 1)
+        watched.until(lambda: "403" in watched.cluster.why_not_ready()[0])
 
-        assert watched.cluster.readiness()[0].startswith("pods: first list not complete (GET")
+        assert watched.cluster.why_not_ready()[0].startswith("pods: first list not complete (GET")
 
 
 @pytest.mark.parametrize("status", [429, 500, 503, 504])
@@ -686,7 +686,7 @@ def test_a_silent_watch_is_restarted(api: WatchedApi) -> None:
         watched.ready()
         watched.until(lambda: len(api.asked(NODES)) > 3)
 
-        assert watched.cluster.readiness() == []
+        assert watched.cluster.why_not_ready() == []
 
 
 EVERYTHING = resources(SCHEDULERS)
@@ -704,7 +704,7 @@ def test_watches_that_fall_silent_without_closing_are_restarted(api: WatchedApi)
             kind_and_dialect = resource.decoder.kind, resource.decoder.dialect
             watched.until(lambda key=kind_and_dialect: key in watched.cluster.received)
 
-        assert watched.cluster.readiness() == []
+        assert watched.cluster.why_not_ready() == []
 
 
 @pytest.mark.parametrize(
@@ -727,8 +727,8 @@ def test_an_api_server_that_refuses_every_request_is_reported_and_tried_again(
         with api.changed:
             api.refuses_all = status
             api.hang_up()
-        watched.until(lambda: len(watched.cluster.readiness()) >= len(BUILT_IN))
-        assert all(f"{status}" in each for each in watched.cluster.readiness())
+        watched.until(lambda: len(watched.cluster.why_not_ready()) >= len(BUILT_IN))
+        assert all(f"{status}" in each for each in watched.cluster.why_not_ready())
 
         api.refuses_all = 0
         api.put(PODS, objects.stored_pod("p"))
@@ -771,7 +771,8 @@ def test_an_unreachable_server_is_reported() -> None:
     with watching(api, access=access) as watched:
         watched.until(
             lambda: any(
-                "no response from the API server" in each for each in watched.cluster.readiness()
+                "no response from the API server" in each
+                for each in watched.cluster.why_not_ready()
             )
         )
 
@@ -801,7 +802,7 @@ def test_after_random_faults_the_cache_equals_the_server(api: WatchedApi, seed: 
             elif roll < 0.08:
                 api.refusals[PODS] = [chance.choice([410, 429, 500])]
         api.put(PODS, objects.stored_pod("last"))
-        watched.until(lambda: watched.has_pod("last") and not watched.cluster.readiness())
+        watched.until(lambda: watched.has_pod("last") and not watched.cluster.why_not_ready())
         pods = [f"p{number}" for number in range(40)]
 
         assert [name for name in pods if watched.has_pod(name)] == [

@@ -59,7 +59,7 @@ class DashboardReader:
             policies=self.policies,
             metrics=self.metrics,
             findings=lambda: None,
-            readiness=lambda: self.missing,
+            why_not_ready=lambda: self.missing,
             warmth=list,
             standby=lambda: self.leader,
             notes=lambda: self.said,
