@@ -69,8 +69,8 @@ class World:
             self.api, clock, settings.scheduler_name, settings.exempt_namespace
         )
         self.runtime: Runtime = embed(settings, self.loop, self.api, shown, clock)
-        self._listening = socket.create_server(("127.0.0.1", 0))
-        self.hook_port: int = self._listening.getsockname()[1]
+        self.hook_socket = socket.create_server(("127.0.0.1", 0))
+        self.hook_port: int = self.hook_socket.getsockname()[1]
         #: For those tests that want an operations port.
         self.ops_socket = socket.create_server(("127.0.0.1", 0))
         self.ops_port: int = self.ops_socket.getsockname()[1]
@@ -88,7 +88,7 @@ class World:
         """Start everything; do not wait for the first plan."""
         self._thread.start()
         self.runtime.start()
-        self.wait_for(self.port.listen(self._listening))
+        self.wait_for(self.port.listen(self.hook_socket))
 
     def hold_planning(self) -> threading.Event:
         """Make each cycle wait for the returned event."""

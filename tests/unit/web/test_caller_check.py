@@ -12,8 +12,7 @@ import pytest
 
 from extender.hooks.server import CallerCheck
 from tests.unit.web.conftest import World
-from tests.unit.web.test_connection_limits import refused
-from tests.unit.web.test_hook_server import BOUND, Wire, bind, question, request
+from tests.unit.web.wire import BOUND, Wire, bind, question, refused, request
 
 SECRET = b"correct horse battery"
 JSON = (b"content-type", b"application/json")

@@ -11,8 +11,8 @@ import pytest
 from extender.web import server
 from extender.web.server import EventStreams, OperationsServer
 from tests.unit.web.conftest import World, eventually
-from tests.unit.web.test_hook_server import Wire
 from tests.unit.web.test_token_reviews import FakeTokenReviews
+from tests.unit.web.wire import Wire
 
 LISTEN = b"GET /events HTTP/1.1\r\nHost: x\r\n\r\n"
 

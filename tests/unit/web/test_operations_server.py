@@ -16,7 +16,7 @@ import uvloop
 from extender.hooks import server
 from extender.web.server import LIMITS, OperationsServer
 from tests.unit.web.conftest import Reply, World, eventually
-from tests.unit.web.test_hook_server import Wire
+from tests.unit.web.wire import Wire
 
 
 @pytest.fixture

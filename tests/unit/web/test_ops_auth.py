@@ -18,8 +18,8 @@ from prometheus_client import generate_latest
 from extender.errors import Forbidden, NoResponse
 from extender.web.server import OperationsServer
 from tests.unit.web.conftest import World, eventually
-from tests.unit.web.test_hook_server import Wire
 from tests.unit.web.test_token_reviews import FakeTokenReviews
+from tests.unit.web.wire import Wire
 
 ROOT = Path(__file__).parents[3]
 PAGES = [

@@ -20,7 +20,7 @@ from tests.certificates import NAME, Wallet
 from tests.nightly.fuzz.edge import Edge, must
 from tests.nightly.fuzz.mutations import mutated
 from tests.unit.web.conftest import World, eventually
-from tests.unit.web.test_hook_server import Wire, question, request
+from tests.unit.web.wire import Wire, question, request
 
 #: Those who may not call, whatever they say: without a certificate, with one of a CA that is not
 #: ours, with one of ours by another name.
