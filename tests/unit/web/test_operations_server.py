@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import http.client
-import json
 import threading
 import time
 from collections.abc import Iterator
@@ -79,14 +78,6 @@ def test_a_head_request_returns_the_length_without_a_body(world: World, path: st
             assert int(head.partition(b"content-length: ")[2].split()[0]) > 0
 
 
-@pytest.mark.usefixtures("pages")
-def test_a_large_page_is_sent_completely(world: World) -> None:
-    large = [{"index": index, "text": "x" * 1000} for index in range(5000)]
-    world.runtime.pages.add_url_rule("/large", view_func=lambda: json.dumps(large))
-
-    assert ask(world, "/large").json == large
-
-
 @pytest.mark.usefixtures("stuck")
 def test_probes_are_answered_while_pages_are_stuck(world: World) -> None:
     with ExitStack() as stack:
@@ -108,14 +99,6 @@ def test_a_request_beyond_the_queue_limit_gets_retry_after(world: World) -> None
         answer = wire.read(b"\n")
         assert answer.startswith(b"HTTP/1.1 503 ")
         assert b"retry-after: 5" in answer
-
-
-@pytest.mark.usefixtures("stuck")
-def test_a_second_request_before_the_first_page_closes_the_connection(world: World) -> None:
-    with closing(Wire(world.ops_port)) as wire:
-        wire.send(b"GET /api/v1/plan HTTP/1.1\r\nHost: x\r\n\r\n" * 2)
-
-        assert wire.is_closed()
 
 
 @pytest.mark.usefixtures("pages")
@@ -161,7 +144,7 @@ def test_a_client_without_pauses_is_rate_limited_and_keeps_its_connection(
         began = time.monotonic()
         for _ in range(30):
             wire.send(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")
-            assert b"200 OK" in wire.read(b"\n")
+            assert b"200 OK" in wire.read(b"ok\n")
         took = time.monotonic() - began
 
     assert took >= 29 * LIMITS.response_pause_s * 0.9
