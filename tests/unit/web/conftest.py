@@ -129,6 +129,22 @@ class World:
         return self.manifests.create(pod)
 
 
+def bind_call(pod: Any, node: str = "node-0") -> dict[str, str]:
+    """Return the call that binds *pod*."""
+    about = pod["metadata"]
+    return {
+        "PodName": about["name"],
+        "PodNamespace": about["namespace"],
+        "PodUID": about["uid"],
+        "Node": node,
+    }
+
+
+def node_of(world: World, pod: Any) -> str:
+    """Return the node of *pod* in the simulated cluster."""
+    return world.api.pods[pod["metadata"]["uid"]].pod.node
+
+
 HookCall = Callable[..., Reply]
 
 

@@ -8,7 +8,7 @@ import ssl
 from contextlib import suppress
 from typing import Any
 
-from tests.unit.web.conftest import World, eventually
+from tests.unit.web.conftest import World, bind_call, eventually
 
 BOUND = b'{"Error":""}'
 #: The headers of every call of kube-scheduler.
@@ -84,14 +84,7 @@ def question(world: World, name: str = "web", gang: str | None = None) -> bytes:
 
 
 def bind(pod: Any) -> bytes:
-    about = pod["metadata"]
-    call = {
-        "PodName": about["name"],
-        "PodNamespace": about["namespace"],
-        "PodUID": about["uid"],
-        "Node": "node-0",
-    }
-    return request(json.dumps(call).encode(), "bind")
+    return request(json.dumps(bind_call(pod)).encode(), "bind")
 
 
 def send_waiting_bind(world: World, wire: Wire, *, node: bool = True) -> None:
