@@ -114,14 +114,6 @@ def test_capacity_that_no_pod_can_use_is_not_free(reader: DashboardReader) -> No
     assert names(page) == ["n0", "n1"]
 
 
-def test_no_nodes_and_no_matching_nodes_have_different_messages(
-    reader: DashboardReader, mapped: DashboardReader
-) -> None:
-    assert "None of 2 nodes matches" in mapped.page("/nodes?find=zz")
-    reader.sees(snapshot(nodes=node_table([])), plan())
-    assert "There are no nodes yet" in reader.page("/nodes")
-
-
 def reservations(owner: Gang, stage: Stage, since: float) -> list[Reservation]:
     return [Reservation(each, owner.key, "n0", stage, since) for each in owner.pods]
 
@@ -152,12 +144,6 @@ def test_waiting_binds_show_the_stage_of_members_and_the_oldest_first(
     assert "2 gangs with reservations, <b>2 waiting binds</b>" in page
     assert "1 admitted by filter, 1 waiting" in page
     assert "s-0</bdi> on <bdi>n0</bdi>: waiting for 1 min" in page
-
-
-def test_a_page_without_waiting_binds_shows_a_message(reader: DashboardReader) -> None:
-    reader.sees(snapshot(gang("seated")), plan(verdict("a/seated")))
-
-    assert "There are no reservations" in reader.page("/holds")
 
 
 def test_evictions_show_victim_beneficiary_reason_and_outcome(reader: DashboardReader) -> None:
@@ -289,10 +275,3 @@ def test_the_overview_counts_match_the_pages(reader: DashboardReader) -> None:
         listed = reader.page(f"/{html.unescape(path)}")
         assert len(re.findall(r'<a class="name"', listed)) == int(count), path
     assert "<b>2</b> invalid" in page
-
-
-def test_a_queue_of_the_longest_name_is_found_by_its_link(reader: DashboardReader) -> None:
-    longest = "q" * 253
-    reader.sees(snapshot(gang("x", queue=longest)), plan(verdict("a/x", queue=longest)))
-
-    assert 'href="./gangs/a/x"' in reader.page(f"/gangs?queue={longest}")
