@@ -227,22 +227,19 @@ def test_a_group_without_a_phase_has_none_again(tmp_path: Path) -> None:
     assert not back[queued.key].group.is_phaseless
 
 
-@pytest.mark.parametrize("lost", ["pauses", "problem", "left alone", "refused nodes"])
-def test_a_snapshot_omits_what_the_manual_says(lost: str, tmp_path: Path) -> None:
+def test_a_snapshot_omits_what_a_new_extender_does_not_know(tmp_path: Path) -> None:
     train = gang("train", 2, status=Status.PENDING)
-    uid = train.pods[0].uid
-    seen = {
-        "pauses": snapshot(replace(train, backing_off_until=NOW + 60)),
-        "problem": snapshot(replace(train, problem=Problem(Reason.QUEUE_NOT_ALLOWED, "no"))),
-        "left alone": replace(snapshot(train), protected={uid: "a budget forbids it"}),
-        "refused nodes": replace(snapshot(train), rejected_nodes={PICKY: frozenset({"n"})}),
-    }[lost]
+    problem = Problem(Reason.QUEUE_NOT_ALLOWED, "no")
+    seen = replace(
+        snapshot(replace(train, backing_off_until=NOW + 60, problem=problem)),
+        protected={train.pods[0].uid: "a budget forbids it"},
+        rejected_nodes={PICKY: frozenset({"n"})},
+    )
     back = read_back(seen, tmp_path)
 
     assert back.gangs[train.key].problem is None
     assert back.gangs[train.key].backing_off_until == 0
     assert (back.protected, back.rejected_nodes) == ({}, {})
-    assert lost in (Path(__file__).parents[3] / "docs" / "operations.md").read_text()
 
 
 def test_a_snapshot_does_not_contain_what_a_pod_runs(tmp_path: Path) -> None:

@@ -100,22 +100,6 @@ def test_a_body_that_is_too_long_is_refused_in_an_error_that_kube_scheduler_show
     assert wire.is_closed()
 
 
-def test_a_request_on_a_kept_connection_during_shutdown_is_answered_with_close(
-    world: World, wire: Wire
-) -> None:
-    world.node("node-0")
-    wire.send(request(question(world)))
-    wire.read(b"}")
-    world.wait_for(world.port.drain(grace_s=5))
-
-    wire.send(request(question(world, "next")))
-    answer = wire.read(b"}")
-
-    assert answer.startswith(b"HTTP/1.1 200 ")
-    assert b"connection: close" in answer
-    assert wire.is_closed()
-
-
 @pytest.mark.parametrize("callers", [1, 40])
 def test_a_request_sent_before_the_port_closes_is_answered(world: World, callers: int) -> None:
     world.node("node-0")
@@ -155,14 +139,21 @@ def test_a_connection_made_before_the_port_closes_is_answered_afterwards(
         assert wire.read(b"}").startswith(b"HTTP/1.1 200 ")
 
 
-def test_a_new_connection_during_shutdown_is_answered_with_close(world: World) -> None:
+def test_kept_and_new_connections_during_shutdown_are_answered_with_close(
+    world: World, wire: Wire
+) -> None:
     world.node("node-0")
+    wire.send(request(question(world)))
+    wire.read(b"}")
     world.wait_for(world.port.drain(grace_s=5))
 
     with closing(Wire(world.hook_port)) as late:
-        late.send(request(question(world)))
-        assert b"connection: close" in late.read(b"}")
-        assert late.is_closed()
+        for each in (wire, late):
+            each.send(request(question(world)))
+            answer = each.read(b"}")
+            assert answer.startswith(b"HTTP/1.1 200 ")
+            assert b"connection: close" in answer
+            assert each.is_closed()
 
     world.wait_for(world.port.end())
     with closing(socket.socket()) as refused:
