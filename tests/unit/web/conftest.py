@@ -9,7 +9,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Coroutine, Iterator
-from contextlib import closing
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,6 +23,7 @@ from extender.ports import Clock
 from extender.settings import Settings
 from extender.sim.api_server import ApiServer
 from extender.tls.server import PortCertificates
+from extender.web.server import OperationsServer
 from extender.wiring import Runtime
 from tests import objects
 from tests.manifests import Manifests
@@ -145,12 +146,29 @@ def node_of(world: World, pod: Any) -> str:
     return world.api.pods[pod["metadata"]["uid"]].pod.node
 
 
+@contextmanager
+def operations(world: World, **options: Any) -> Iterator[OperationsServer]:
+    """Serve the pages of *world* on its operations port."""
+    made = OperationsServer(world.runtime.pages, **options)
+    made.start(world.ops_socket)
+    try:
+        yield made
+    finally:
+        made.stop()
+
+
 HookCall = Callable[..., Reply]
 
 
 @pytest.fixture
 def world() -> Iterator[World]:
     with World() as made:
+        yield made
+
+
+@pytest.fixture
+def pages(world: World) -> Iterator[OperationsServer]:
+    with operations(world) as made:
         yield made
 
 
@@ -170,7 +188,7 @@ def call(world: World) -> HookCall:
 
 def eventually(is_true: Callable[[], bool]) -> None:
     """Wait for a condition that must become true soon."""
-    end = time.monotonic() + 10
+    end = time.monotonic() + 30
     while not is_true():
         assert time.monotonic() < end
         time.sleep(0.01)

@@ -17,7 +17,7 @@ from extender.hooks import server
 from extender.hooks.limits import Limits
 from extender.web import server as pageport
 from extender.web.server import OperationsServer
-from tests.unit.web.conftest import World, eventually
+from tests.unit.web.conftest import World, eventually, operations
 from tests.unit.web.wire import HEADERS, Wire, question, refused, request, send_waiting_bind
 
 MIB = 1024 * 1024
@@ -43,10 +43,8 @@ def world(limits: Limits) -> Iterator[World]:
 
 @pytest.fixture
 def pages(world: World) -> Iterator[OperationsServer]:
-    made = OperationsServer(world.runtime.pages, limits=PAGES)
-    made.start(world.ops_socket)
-    yield made
-    made.stop()
+    with operations(world, limits=PAGES) as made:
+        yield made
 
 
 @pytest.fixture(params=["hooks", "operations"])
@@ -253,15 +251,15 @@ def test_unread_responses_are_dropped_with_their_connection(world: World) -> Non
 
 
 def test_an_unread_page_is_dropped_with_its_connection(world: World) -> None:
-    pages = OperationsServer(world.runtime.pages, limits=replace(PAGES, **SHORT))
-    pages.start(world.ops_socket)
     world.runtime.pages.add_url_rule("/large", view_func=lambda: b"x" * (32 * MIB))
-    with closing(Wire(world.ops_port)) as wire:
+    with (
+        operations(world, limits=replace(PAGES, **SHORT)) as pages,
+        closing(Wire(world.ops_port)) as wire,
+    ):
         wire.send(b"GET /large HTTP/1.1\r\nHost: localhost\r\n\r\n")
         assert wire.reads_something()
         eventually(lambda: not pages.connections)
     assert refused(world, "unread") == 1
-    pages.stop()
 
 
 @pytest.mark.parametrize("limits", [replace(HOOKS, **SHORT)], ids=["short"])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from contextlib import ExitStack, closing
 from typing import Any, cast
 
@@ -10,7 +9,7 @@ import pytest
 
 from extender.web import server
 from extender.web.server import EventStreams, OperationsServer
-from tests.unit.web.conftest import World, eventually
+from tests.unit.web.conftest import World, eventually, operations
 from tests.unit.web.loop import ManualLoop
 from tests.unit.web.test_token_reviews import FakeTokenReviews
 from tests.unit.web.wire import Wire
@@ -108,14 +107,6 @@ def test_a_failed_heartbeat_is_logged_and_the_next_is_sent(
     assert listener.events[-1] == b"data: 3\n\n"
 
 
-@pytest.fixture
-def pages(world: World) -> Iterator[OperationsServer]:
-    made = OperationsServer(world.runtime.pages)
-    made.start(world.ops_socket)
-    yield made
-    made.stop()
-
-
 def test_events_are_sent_on_an_open_connection(world: World, pages: OperationsServer) -> None:
     with closing(Wire(world.ops_port)) as wire:
         wire.send(LISTEN)
@@ -164,17 +155,14 @@ def test_the_port_closes_without_waiting_for_listeners(world: World) -> None:
 
 
 def test_every_stream_needs_a_token_where_pages_do(world: World) -> None:
-    reviewer = FakeTokenReviews()
-    port = OperationsServer(world.runtime.pages, reviewer=reviewer)
-    port.start(world.ops_socket)
-    try:
-        with closing(Wire(world.ops_port)) as wire:
-            wire.send(LISTEN)
-            assert b"401" in wire.read(b"}\n")
+    with (
+        operations(world, reviewer=FakeTokenReviews()) as port,
+        closing(Wire(world.ops_port)) as wire,
+    ):
+        wire.send(LISTEN)
+        assert b"401" in wire.read(b"}\n")
         assert len(port.streams) == 0
         assert port.streams.life_s == 10.0
-    finally:
-        port.stop()
 
 
 def test_only_dashboard_pages_use_the_query(world: World) -> None:

@@ -14,16 +14,8 @@ import uvloop
 
 from extender.hooks import server
 from extender.web.server import LIMITS, OperationsServer
-from tests.unit.web.conftest import Reply, World, eventually
+from tests.unit.web.conftest import Reply, World, eventually, operations
 from tests.unit.web.wire import Wire
-
-
-@pytest.fixture
-def pages(world: World) -> Iterator[OperationsServer]:
-    made = OperationsServer(world.runtime.pages)
-    made.start(world.ops_socket)
-    yield made
-    made.stop()
 
 
 @pytest.fixture
@@ -154,10 +146,8 @@ def test_unread_pages_have_a_total_limit_and_the_newest_is_sent(
     world: World,
 ) -> None:
     """Each page is larger than a socket buffer, so it stays in memory until it is read."""
-    pages = OperationsServer(world.runtime.pages, max_bytes=40_000_000)
-    pages.start(world.ops_socket)
     world.runtime.pages.add_url_rule("/large/<name>", view_func=lambda name: "x" * 16_000_000)
-    with ExitStack() as unread:
+    with operations(world, max_bytes=40_000_000), ExitStack() as unread:
         readers = [unread.enter_context(closing(Wire(world.ops_port))) for _ in range(4)]
         for number, each in enumerate(readers):
             each.send(f"GET /large/{number} HTTP/1.0\r\nHost: x\r\n\r\n".encode())
@@ -165,15 +155,12 @@ def test_unread_pages_have_a_total_limit_and_the_newest_is_sent(
 
         sizes = [each.size_of_the_rest() for each in readers]
     assert [size > 16_000_000 - 64 for size in sizes] == [False, False, True, True]
-    pages.stop()
 
 
 def test_a_page_sent_to_many_clients_counts_once(world: World) -> None:
-    pages = OperationsServer(world.runtime.pages, max_bytes=40_000_000)
-    pages.start(world.ops_socket)
     written = ["x" * 16_000_000]
     world.runtime.pages.add_url_rule("/large", view_func=lambda: written.pop())
-    with ExitStack() as unread:
+    with operations(world, max_bytes=40_000_000), ExitStack() as unread:
         readers = [unread.enter_context(closing(Wire(world.ops_port))) for _ in range(4)]
         for each in readers:
             each.send(b"GET /large HTTP/1.0\r\nHost: x\r\n\r\n")
@@ -181,15 +168,12 @@ def test_a_page_sent_to_many_clients_counts_once(world: World) -> None:
 
         sizes = [each.size_of_the_rest() for each in readers]
     assert all(size > 16_000_000 - 64 for size in sizes)
-    pages.stop()
 
 
 def test_a_blocked_hook_loop_fails_the_liveness_probe() -> None:
     # The clock of the server's loop stands still while it is blocked.
     limits = replace(server.LIMITS, sweep_s=0.02)
-    with World(new_loop=uvloop.new_event_loop, limits=limits) as world:
-        pages = OperationsServer(world.runtime.pages)
-        pages.start(world.ops_socket)
+    with World(new_loop=uvloop.new_event_loop, limits=limits) as world, operations(world):
         # A tenth of a second is ten: twenty are too many.
         world.runtime.pages.probes.watch_loop(lambda: 100 * world.port.stalled_s)
         eventually(lambda: ask(world, "/healthz").status == 200)
@@ -202,4 +186,3 @@ def test_a_blocked_hook_loop_fails_the_liveness_probe() -> None:
         finally:
             free.set()
         eventually(lambda: ask(world, "/healthz").status == 200)
-        pages.stop()

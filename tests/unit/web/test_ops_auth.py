@@ -17,7 +17,7 @@ from prometheus_client import generate_latest
 
 from extender.errors import Forbidden, NoResponse
 from extender.web.server import OperationsServer
-from tests.unit.web.conftest import World, eventually
+from tests.unit.web.conftest import World, eventually, operations
 from tests.unit.web.test_token_reviews import FakeTokenReviews
 from tests.unit.web.wire import Wire, refused
 
@@ -51,10 +51,8 @@ def reviewer() -> Iterator[FakeTokenReviews]:
 
 @pytest.fixture(autouse=True)
 def port(world: World, reviewer: FakeTokenReviews) -> Iterator[OperationsServer]:
-    made = OperationsServer(world.runtime.pages, reviewer=reviewer)
-    made.start(world.ops_socket)
-    yield made
-    made.stop()
+    with operations(world, reviewer=reviewer) as made:
+        yield made
 
 
 class PageReply:

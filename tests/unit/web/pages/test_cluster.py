@@ -87,31 +87,25 @@ def test_the_node_map_shows_what_the_query_selects(
     assert names(mapped.page(f"/nodes{query}")) == found
 
 
-def test_a_node_that_accepts_no_pods_shows_the_reason(reader: DashboardReader) -> None:
-    table = node_table([8, 8, 8])
-    one, two, three = table.nodes
+def test_a_node_that_accepts_no_pods_shows_the_reason_and_has_no_free_capacity(
+    reader: DashboardReader,
+) -> None:
+    table = node_table([8, 8, 8, 16])
+    one, two, three, four = table.nodes
     shut: tuple[Node, ...] = (
         replace(one, ready=False),
         replace(two, unschedulable=True),
         replace(three, managed=False),
+        four,
     )
-    table = replace(table, facts=replace(table.facts, nodes=shut))
-    reader.sees(snapshot(nodes=table), plan(total=TOTAL))
-    page = reader.page("/nodes")
-
-    assert re.findall(r'bad-text">([^<]+)<', page) == ["not ready", "cordoned", "not ours"]
-
-
-def test_capacity_that_no_pod_can_use_is_not_free(reader: DashboardReader) -> None:
-    table = node_table([8, 16])
-    shut = (table.nodes[0], replace(table.nodes[1], unschedulable=True))
     table = replace(table, facts=replace(table.facts, nodes=shut))
     reader.sees(snapshot(nodes=table), plan(total=TOTAL))
     page = reader.page("/nodes?sort=free")
 
-    assert "2 nodes, 1 unavailable" in page
-    assert "of 24 · 8 free" in page
-    assert names(page) == ["n0", "n1"]
+    assert re.findall(r'bad-text">([^<]+)<', page) == ["not ready", "cordoned", "not ours"]
+    assert "4 nodes, 3 unavailable" in page
+    assert "of 40 · 16 free" in page
+    assert names(page) == ["n3", "n0", "n1", "n2"]
 
 
 def reservations(owner: Gang, stage: Stage, since: float) -> list[Reservation]:
