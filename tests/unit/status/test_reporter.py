@@ -27,7 +27,7 @@ from extender.status.reporter import Reporter
 from tests.builders import NOW, pod
 from tests.doubles import RecordingAnnouncer, RecordingWriter
 from tests.scene import gang, plan, snapshot, verdict
-from tests.series import value
+from tests.series import labels, value
 
 NEW = NOW + 1  # created after the start of the process, so that no status needs to be read
 WAITS = gang("train", 2, status=Status.PENDING, created=NEW)
@@ -191,7 +191,8 @@ def test_a_gang_has_a_log_line_for_every_transition(caplog: pytest.LogCaptureFix
     caplog.set_level("INFO", "extender.status.reporter")
     harness = ReporterHarness()
     harness.report((WAITS, NO_ROOM), wait_s=4)
-    harness.report((WAITS, verdict("a/train", Reason.ADMITTED)), wait_s=1)
+    harness.report((WAITS, verdict("a/train", Reason.ADMITTED)), wait_s=3)
+    assert harness.announcer.said() == [("train", "InsufficientCapacity")]
     harness.report((RUNS, RUNNING), wait_s=3)
     harness.report()
 
@@ -199,7 +200,7 @@ def test_a_gang_has_a_log_line_for_every_transition(caplog: pytest.LogCaptureFix
     lasted = [round(facts.get("waited_s", facts.get("ran_s"))) for _, facts in told]
     assert [*zip([sentence for sentence, _ in told], lasted, strict=True)] == [
         ("gang admitted", 4),
-        ("gang started", 5),
+        ("gang started", 7),
         ("gang ended", 3),
     ]
     assert all(facts["gang"] == "a/train" and facts["queue"] == "left" for _, facts in told)
@@ -373,6 +374,17 @@ def test_the_time_to_admission_is_observed_once_per_wait() -> None:
     observed_s = value(harness.metrics, "admission_seconds_sum", queue="left")
     assert observed_s == pytest.approx(30)
     assert value(harness.metrics, "admission_seconds_count", queue="left") == 1
+
+
+def test_the_series_of_a_queue_that_is_gone_are_dropped() -> None:
+    harness = ReporterHarness()
+    harness.metrics.admission_seconds.labels("left").observe(1)
+    harness.report(queues={"left": figures(1)}, wait_s=1)
+    seen = snapshot(queues=[Queue(name="right", uid="q-r")], now=harness.clock.now())
+    harness.reporter.report(seen, plan())
+    harness.settle(1)
+
+    assert not labels(harness.metrics, "admission_seconds_count")
 
 
 def test_the_reporter_runs_in_its_own_thread() -> None:

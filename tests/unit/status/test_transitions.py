@@ -53,10 +53,11 @@ def test_a_gang_that_runs_when_first_seen_has_started_if_it_is_younger_than_the_
     assert sentence(OVER, None, created=NOW - 99) == ""
 
 
-def test_waiting_for_another_reason_is_not_a_transition() -> None:
+def test_waiting_again_is_a_transition_and_waiting_for_another_reason_is_not() -> None:
     behind = verdict("a/train", Reason.BEHIND_IN_ORDER)
     invalid = verdict("a/train", Reason.QUEUE_NOT_FOUND, GangStatus.INVALID)
 
+    assert sentence(WAITS, RUNS) == "gang waits again"
     assert [sentence(behind, WAITS), sentence(invalid, WAITS), sentence(WAITS, None)] == [""] * 3
 
 

@@ -20,7 +20,7 @@ class ManualLoop:
 
     def call_later(self, delay_s: float, callback: Callable[[], Any]) -> TimerHandle:
         self.clock.call_later(delay_s, callback)
-        return cast(TimerHandle, None)
+        return cast(TimerHandle, object())
 
     def call_at(self, when: float, callback: Callable[[], Any]) -> TimerHandle:
         return self.call_later(when - self.time(), callback)
