@@ -31,28 +31,23 @@ def objections(
     return set(checks.objections(checks.find(ordered, seen), seen).values())
 
 
-def test_a_whole_gang_of_another_queue_may_be_evicted() -> None:
-    assert objections(gang("old", 3)) == set()
+DONE = [pod("old-0", on="n"), pod("old-1", on="n"), pod("old-2", status=Status.SUCCEEDED)]
 
 
-def test_surplus_members_may_be_evicted() -> None:
-    assert objections(gang("old", 3, min_member=2), only=1) == set()
-
-
-def test_a_gang_is_never_left_with_fewer_members_than_it_needs() -> None:
-    assert objections(gang("old", 3, min_member=2), only=2) == {
-        "1 of 2 needed members of a/old would be left"
-    }
-
-
-def test_members_that_have_succeeded_still_count_for_the_rest() -> None:
-    done = [
-        pod("old-0", on="", status=Status.SUCCEEDED),
-        pod("old-1", on="n"),
-        pod("old-2", on="n"),
-    ]
-
-    assert objections(gang("old", [done[1], done[2], done[0]], min_member=2), only=1) == set()
+@pytest.mark.parametrize(
+    ("victim", "only", "said"),
+    [
+        (gang("old", 3), None, set()),
+        (gang("old", 3, min_member=2), 1, set()),
+        (gang("old", 3, min_member=2), 2, {"1 of 2 needed members of a/old would be left"}),
+        (gang("old", DONE, min_member=2), 1, set()),
+    ],
+    ids=["a whole gang", "surplus", "a needed member", "a member beside one that succeeded"],
+)
+def test_a_gang_is_never_left_with_fewer_members_than_it_needs(
+    victim: Gang, only: int | None, said: set[str]
+) -> None:
+    assert objections(victim, only=only) == said
 
 
 def test_a_role_is_never_left_with_fewer_members_than_it_needs() -> None:

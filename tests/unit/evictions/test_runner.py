@@ -381,23 +381,21 @@ def test_a_member_that_is_necessary_beside_victims_of_kube_scheduler_is_not_evic
     assert harness.evictor.names() == ["old-0"]
 
 
-def test_a_member_that_joins_a_gang_when_it_starts_again_is_not_evicted() -> None:
-    harness = RunnerHarness()
-    harness.run(OLD, NEEDY, wanted=evictions(OLD))
+@pytest.mark.parametrize(
+    ("size", "bound", "evicted"),
+    [(2, (), ["old-0", "old-1"]), (3, (LATE.uid,), ["old-0"])],
+    ids=["it joins when the gang starts again", "the gang lost only surplus members"],
+)
+def test_a_new_member_of_a_gang_is_not_evicted_with_the_earlier_ones(
+    size: int, bound: tuple[PodUid, ...], evicted: list[str]
+) -> None:
+    harness = RunnerHarness(sent=frozenset(bound))
+    large = gang("old", size, min_member=2)
+    harness.run(large, NEEDY, wanted=evictions(large, only=len(evicted)))
     harness.clock.advance(AGAIN.first_s)
     harness.run(gang("old", [LATE], min_member=2), NEEDY, wanted=[])
 
-    assert harness.evictor.names() == ["old-0", "old-1"]
-
-
-def test_a_new_member_of_a_gang_that_lost_only_surplus_members_is_not_evicted() -> None:
-    harness = RunnerHarness(sent=frozenset({LATE.uid}))
-    large = gang("old", 3, min_member=2)
-    harness.run(large, NEEDY, wanted=evictions(large, only=1))
-    harness.clock.advance(AGAIN.first_s)
-    harness.run(gang("old", [LATE], min_member=2), NEEDY, wanted=[])
-
-    assert harness.evictor.names() == ["old-0"]
+    assert harness.evictor.names() == evicted
 
 
 def test_event_and_history_have_one_entry_per_gang_and_not_per_pod() -> None:

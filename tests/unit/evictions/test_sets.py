@@ -53,12 +53,12 @@ def test_a_large_set_is_sent_in_waves_of_whole_gangs() -> None:
     assert sorted(evictor.names()) == sorted(each.name for old in gangs for each in old.pods)
 
 
-def test_a_set_of_thousands_is_sent_to_the_last_pod() -> None:
+def test_a_set_of_hundreds_is_sent_to_the_last_pod() -> None:
     harness = RunnerHarness()
-    gangs = [gang(f"old{number}", 2) for number in range(40 * WAVE)]
+    gangs = [gang(f"old{number}", 2) for number in range(8 * WAVE)]
     harness.run(*gangs, NEEDY, wanted=evictions(*gangs))
 
-    assert len(set(harness.evictor.names())) == 80 * WAVE
+    assert len(set(harness.evictor.names())) == 16 * WAVE
 
 
 def test_pods_covered_by_a_budget_are_evicted_first_and_no_other_is_evicted_in_vain() -> None:
@@ -77,15 +77,6 @@ def test_pods_covered_by_a_budget_are_evicted_first_and_no_other_is_evicted_in_v
     assert harness.protected(budgets=budgets) == {"db-0"}
     harness.run(*seen, wanted=evictions(OLD, OTHER), budgets=budgets)
     assert evictor.names()[2:] == ["old-0", "old-1", "other-0", "other-1"]
-
-
-def test_the_other_gangs_stay_when_a_gang_of_one_is_refused() -> None:
-    harness, evictor = slow_harness()
-    wanted, budgets = evictions(OLD, guarded("db", 1)), [budget("db", 1, app="db")]
-    harness.run(OLD, guarded("db", 1), NEEDY, wanted=wanted, budgets=budgets)
-    evictor.answer(result=EvictResult.BLOCKED)
-
-    assert evictor.names() == ["db-0"]
 
 
 def test_the_other_gangs_follow_when_every_pod_covered_by_a_budget_may_be_evicted() -> None:

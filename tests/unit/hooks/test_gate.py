@@ -86,36 +86,50 @@ def test_a_reservation_does_not_move_into_capacity_reserved_for_other_gangs() ->
     assert [(order.name, order.node) for order in world.woken] == [("p0", "n2")]
 
 
-def test_a_member_without_a_reservation_is_refused_with_the_verdict_on_its_gang() -> None:
-    world = World(pod_group(), seen("p0"), seen("p1"), plan=verdict(Reason.QUEUE_OVER_DESERVED))
-
-    assert world.ask("p0").outcome == "QueueOverDeserved"
-
-
-def test_a_member_newer_than_the_plan_is_refused_because_members_are_missing() -> None:
-    world = World(pod_group(min_member=3), seen("p0"), plan=Plan())
-
-    assert world.ask("p0").outcome == "NotEnoughMembers"
+LISTED = Namespace(name="a", allowed=frozenset({"silver", "bronze"}))
+TWO = (seen("p0"), seen("p1"))
+RUNNING = (seen("p1", on="n1"), seen("p2", on="n1"))
 
 
-def test_a_member_of_an_admitted_gang_without_a_placement_waits_in_order() -> None:
-    plan = verdict(Reason.ADMITTED, GangStatus.ADMITTED)
-    world = World(pod_group(), seen("p0"), seen("p1"), plan=plan)
-
-    assert world.ask("p0").outcome == "BehindInOrder"
+@pytest.mark.parametrize(
+    ("items", "plan", "outcome"),
+    [
+        ((pod_group(), *TWO), verdict(Reason.QUEUE_OVER_DESERVED), "QueueOverDeserved"),
+        ((pod_group(), *TWO), verdict(Reason.ADMITTED, GangStatus.ADMITTED), "BehindInOrder"),
+        (
+            (pod_group(), *TWO),
+            replace(verdict(Reason.COMPLETED, GangStatus.FINISHED), direct_admission={}),
+            "BehindInOrder",
+        ),
+        ((pod_group(), seen("p0"), *RUNNING), Plan(), "BehindInOrder"),
+        ((pod_group(min_member=3), seen("p0")), Plan(), "NotEnoughMembers"),
+        ((pod_group(min_member=1, queue="nowhere"),), OPEN, "QueueNotFound"),
+        ((pod_group(), LISTED), OPEN, "QueueNotAllowed"),
+        ((seen("p0"),), OPEN, "PodGroupMissing"),
+        ((seen("p0"), pod_group(problem="minMember is three")), OPEN, "PodGroupMissing"),
+    ],
+    ids=[
+        "the verdict on its gang",
+        "admitted, without a placement",
+        "created after its gang ended",
+        "surplus, while others wait",
+        "newer than the plan",
+        "no such queue",
+        "a queue must be named",
+        "no group",
+        "unusable group",
+    ],
+)
+def test_a_member_without_a_placement_is_refused_for_its_reason(
+    items: tuple[Any, ...], plan: Plan, outcome: str
+) -> None:
+    assert World(*items, plan=plan).ask("p0").outcome == outcome
 
 
 def test_a_gang_recreated_after_all_its_members_ended_is_admitted_like_a_new_one() -> None:
     world = World(pod_group(), plan=verdict(Reason.COMPLETED, GangStatus.FINISHED))
 
     assert [world.ask(f"p{index}").outcome for index in range(2)] == ["steered"] * 2
-
-
-def test_a_pod_created_after_its_gang_ended_is_not_refused_as_completed() -> None:
-    told = verdict(Reason.COMPLETED, GangStatus.FINISHED)
-    world = World(pod_group(), seen("p0"), seen("p1"), plan=replace(told, direct_admission={}))
-
-    assert world.ask("p0").outcome == "BehindInOrder"
 
 
 def test_the_members_of_a_new_gang_are_admitted_one_after_the_other() -> None:
@@ -135,33 +149,12 @@ def test_a_gang_declared_by_its_pods_is_admitted_before_the_watch_shows_any_of_t
     assert answer.outcome == "steered"
 
 
-def test_a_gang_of_a_queue_that_does_not_exist_is_refused_before_any_plan() -> None:
-    world = World(pod_group(min_member=1, queue="nowhere"))
-
-    assert world.ask("p0").outcome == "QueueNotFound"
-
-
 def test_a_pod_without_a_group_may_not_use_a_queue_its_namespace_does_not_allow() -> None:
-    lists = Namespace(name="a", allowed=frozenset({"silver", "bronze"}))
-    world = World(seen("web", ""), lists)
+    world = World(seen("web", ""), LISTED)
 
     assert world.ask_single("web").outcome == "QueueNotAllowed"
     assert world.ask_single("web", queue="default").outcome == "QueueNotAllowed"
     assert world.ask_single("vital", priority_class="system-node-critical").outcome == "passed"
-
-
-def test_a_gang_without_a_queue_is_refused_where_its_namespace_must_name_one() -> None:
-    lists = Namespace(name="a", allowed=frozenset({"silver", "bronze"}))
-    world = World(pod_group(), lists)
-
-    assert world.ask("p0").outcome == "QueueNotAllowed"
-
-
-def test_a_surplus_member_waits_for_the_plan_where_others_wait_for_capacity() -> None:
-    running = (seen("p0", on="n1"), seen("p1", on="n1"), seen("p2"))
-    world = World(pod_group(), *running, plan=Plan())
-
-    assert world.ask("p2").outcome == "BehindInOrder"
 
 
 def test_the_next_plan_is_requested_for_a_pod_that_only_a_plan_can_admit() -> None:
@@ -191,13 +184,6 @@ def test_a_surplus_member_of_a_running_gang_passes() -> None:
     world = World(pod_group(), seen("p0", on="n1"), seen("p1", on="n1"), seen("p2"))
 
     assert list(world.ask("p2").nodes) == NODES
-
-
-@pytest.mark.parametrize("spoilt", [None, "minMember is three"])
-def test_a_member_of_a_group_that_is_missing_or_unusable_is_refused(spoilt: str | None) -> None:
-    world = World(seen("p0"), *([pod_group(problem=spoilt)] if spoilt else []))
-
-    assert world.ask("p0").outcome == "PodGroupMissing"
 
 
 def test_a_gang_that_may_not_start_is_refused_on_every_recently_offered_node() -> None:
@@ -261,18 +247,6 @@ def test_a_short_pod_may_use_the_backfill_reservation_that_its_placement_is_in()
     assert not world.ledger.may_bind(uid("long"), "n2"), "it would stay"
     assert not world.ask_single("long", **lengthy).nodes
     assert not world.ask_single("another", **brief).nodes
-
-
-def test_an_ordinary_pod_is_refused_backfill_reservations() -> None:
-    reserved = Resources({"cpu": 4000})
-    world = World(
-        seen("web", ""),
-        plan=Plan(held_on_nodes={"n1": reserved}, direct_admission={"default": DirectAdmission()}),
-    )
-
-    answer = world.ask_single("web")
-
-    assert list(answer.nodes) == ["n2"]
 
 
 def test_capacity_that_becomes_free_on_a_node_with_a_missing_reservation_is_kept_for_it() -> None:
@@ -408,17 +382,15 @@ def test_an_offer_without_managed_nodes_is_refused_and_nothing_is_reserved() -> 
     assert not len(world.table)
 
 
-@pytest.mark.parametrize("exempt", [{"namespace": "kube-system"}, {"exempt": True}])
-def test_exempt_pods_are_allowed_on_nodes_that_are_not_managed(exempt: dict[str, Any]) -> None:
+@pytest.mark.parametrize(
+    "exempt", [{"namespace": "kube-system"}, {"exempt": True}, {"ours": False}], ids=str
+)
+def test_pods_that_are_not_managed_may_use_nodes_that_are_not_either(
+    exempt: dict[str, Any],
+) -> None:
     world = World(*(node(name, managed=False) for name in NODES))
 
     assert list(world.ask_single("agent", **exempt).nodes) == NODES
-
-
-def test_pods_of_other_schedulers_are_allowed_on_every_node() -> None:
-    world = World(node("n2", managed=False))
-
-    assert list(world.ask_single("foreign", ours=False).nodes) == NODES
 
 
 def test_a_node_that_becomes_managed_is_allowed_again() -> None:

@@ -135,17 +135,6 @@ def test_a_finding_about_an_object_that_does_not_exist_has_no_event() -> None:
     assert len(harness.findings.current) == 1
 
 
-def test_before_the_first_audit_there_are_no_findings_to_show() -> None:
-    assert FindingsHarness().findings.current is None
-
-
-def test_the_audit_counts_nodes_that_are_not_ready() -> None:
-    queue = Queue(name="a", guarantee=Resources.parse({"cpu": "6"}))
-    seen = snapshot([node("n1", cpu=4), node("n2", cpu=4, ready=False)], queues=[queue])
-
-    assert Audit()(seen) == ()
-
-
 def test_the_audit_runs_again_only_when_something_it_depends_on_has_changed() -> None:
     audit, first = Audit(), snapshot([], queues=[LOST])
     again = Snapshot(generation=2, now=NOW + 1, nodes=first.nodes, queues=first.queues)

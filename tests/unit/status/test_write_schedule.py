@@ -9,7 +9,6 @@ import pytest
 from extender.status.desired import (
     LAST_PAUSE_S,
     PATIENCE_S,
-    RETRY,
     WAITING_PAUSES_S,
     DesiredStatus,
     WriteSchedule,
@@ -52,14 +51,6 @@ def test_a_change_that_reverts_before_it_was_written_is_never_written() -> None:
     assert schedule.wanted() is None
 
 
-def test_an_unchanged_status_is_not_written_again() -> None:
-    schedule = written("Pending")
-    schedule.want(content("Pending"), 5.0)
-
-    assert schedule.due() == inf
-    assert schedule.wanted() is None
-
-
 def test_details_are_delayed_longer_each_time_until_the_next_change_of_status() -> None:
     schedule = written("Pending", at=0.0)
     pauses, now = [], 0.0
@@ -87,14 +78,6 @@ def test_a_status_that_was_read_is_not_written_again() -> None:
 
     assert schedule.due() == inf
     assert schedule.known == {"theirs": 1}
-
-
-def test_a_failed_write_is_retried_later() -> None:
-    schedule = written("Pending")
-    schedule.want(content("Running"), 10.0)
-    schedule.failed(10.3)
-
-    assert schedule.due() == 10.3 + RETRY.first_s + 0.25
 
 
 def test_a_write_that_keeps_failing_is_retried_less_and_less_often() -> None:

@@ -9,7 +9,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Coroutine, Iterator
-from contextlib import closing
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,6 +23,7 @@ from extender.ports import Clock
 from extender.settings import Settings
 from extender.sim.api_server import ApiServer
 from extender.tls.server import PortCertificates
+from extender.web.server import OperationsServer
 from extender.wiring import Runtime
 from tests import objects
 from tests.manifests import Manifests
@@ -69,8 +70,8 @@ class World:
             self.api, clock, settings.scheduler_name, settings.exempt_namespace
         )
         self.runtime: Runtime = embed(settings, self.loop, self.api, shown, clock)
-        self._listening = socket.create_server(("127.0.0.1", 0))
-        self.hook_port: int = self._listening.getsockname()[1]
+        self.hook_socket = socket.create_server(("127.0.0.1", 0))
+        self.hook_port: int = self.hook_socket.getsockname()[1]
         #: For those tests that want an operations port.
         self.ops_socket = socket.create_server(("127.0.0.1", 0))
         self.ops_port: int = self.ops_socket.getsockname()[1]
@@ -88,18 +89,18 @@ class World:
         """Start everything; do not wait for the first plan."""
         self._thread.start()
         self.runtime.start()
-        self.wait_for(self.port.listen(self._listening))
+        self.wait_for(self.port.listen(self.hook_socket))
 
     def hold_planning(self) -> threading.Event:
         """Make each cycle wait for the returned event."""
-        why_not_plan, run_once = threading.Event(), self.runtime.core.planning.run_once
+        may_plan, run_once = threading.Event(), self.runtime.core.planning.run_once
 
         def held() -> None:
-            why_not_plan.wait(30)
+            may_plan.wait(30)
             run_once()
 
         self.runtime.core.planning.run_once = held  # type: ignore[method-assign]
-        return why_not_plan
+        return may_plan
 
     def __enter__(self) -> World:
         self.start()
@@ -129,12 +130,45 @@ class World:
         return self.manifests.create(pod)
 
 
+def bind_call(pod: Any, node: str = "node-0") -> dict[str, str]:
+    """Return the call that binds *pod*."""
+    about = pod["metadata"]
+    return {
+        "PodName": about["name"],
+        "PodNamespace": about["namespace"],
+        "PodUID": about["uid"],
+        "Node": node,
+    }
+
+
+def node_of(world: World, pod: Any) -> str:
+    """Return the node of *pod* in the simulated cluster."""
+    return world.api.pods[pod["metadata"]["uid"]].pod.node
+
+
+@contextmanager
+def operations(world: World, **options: Any) -> Iterator[OperationsServer]:
+    """Serve the pages of *world* on its operations port."""
+    made = OperationsServer(world.runtime.pages, **options)
+    made.start(world.ops_socket)
+    try:
+        yield made
+    finally:
+        made.stop()
+
+
 HookCall = Callable[..., Reply]
 
 
 @pytest.fixture
 def world() -> Iterator[World]:
     with World() as made:
+        yield made
+
+
+@pytest.fixture
+def pages(world: World) -> Iterator[OperationsServer]:
+    with operations(world) as made:
         yield made
 
 
@@ -154,7 +188,7 @@ def call(world: World) -> HookCall:
 
 def eventually(is_true: Callable[[], bool]) -> None:
     """Wait for a condition that must become true soon."""
-    end = time.monotonic() + 10
+    end = time.monotonic() + 30
     while not is_true():
         assert time.monotonic() < end
         time.sleep(0.01)

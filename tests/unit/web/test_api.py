@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
+import msgspec
 import pytest
 from flask import Flask
 from flask.testing import FlaskClient
+from hypothesis import given, strategies as st
+from msgspec import structs
 
 from extender.forecast.durations import Duration, Ground
 from extender.forecast.estimate import Ending, Estimate
@@ -17,7 +21,8 @@ from extender.model.resources import Resources
 from extender.planner import policy_parser
 from extender.planner.plan import GangPlacement, QueueFigures
 from extender.status.history import GangHistory
-from extender.web.api import Api
+from extender.web import documents
+from extender.web.api import CHUNK, Api, json_chunks
 from extender.web.plan_documents import PlanDocuments
 from tests.builders import NOW
 from tests.scene import evictions, gang, node_table, plan, snapshot, verdict
@@ -135,13 +140,6 @@ def test_a_gang_shows_why_it_waits_since_when_and_what_would_help(client: FlaskC
     assert [line["reason"] for line in shown["history"]] == ["InsufficientCapacity"]
 
 
-def test_the_victims_of_a_gang_are_named(client: FlaskClient) -> None:
-    assert [each["pod"] for each in got(client, "gangs/a/new")["victims"]] == [
-        "a/old-0",
-        "a/old-1",
-    ]
-
-
 def test_a_deleted_gang_still_has_its_history(client: FlaskClient, history: GangHistory) -> None:
     history.note(snapshot(OLD), plan(verdict("a/old")))
     reply = client.get("/api/v1/gangs/a/train")
@@ -190,3 +188,58 @@ def test_of_thousands_of_blocking_gangs_the_last_are_listed_and_all_are_counted(
     assert shown is not None
     assert [each.gang for each in shown.after] == [f"a/g{at}" for at in range(4990, 5000)]
     assert shown.after_count == 5000
+
+
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.text(),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(), inner, max_size=4),
+    max_leaves=20,
+)
+
+
+@given(VALUES)
+def test_chunks_joined_are_the_whole_document(document: object) -> None:
+    assert json.loads(b"".join(json_chunks(document))) == document
+
+
+@pytest.mark.parametrize(
+    ("document", "text"),
+    [
+        ({}, b"{}"),
+        ([], b"[]"),
+        ((), b"[]"),
+        ({"a": []}, b'{"a":[]}'),
+        ({"a": {}}, b'{"a":{}}'),
+        ({"a": iter(())}, b'{"a":[]}'),
+        (3, b"3"),
+        (None, b"null"),
+    ],
+)
+def test_empty_documents_are_serialized(document: object, text: bytes) -> None:
+    assert b"".join(json_chunks(document)) == text
+
+
+def test_a_struct_is_serialized_in_chunks_as_in_one_piece() -> None:
+    eviction = documents.Eviction(pod="x" * 1000, node="n", action="reclaim", beneficiary="a/x")
+    document = structs.replace(documents.NO_PLAN, evictions=[eviction] * 200)
+    written = [*json_chunks(document)]
+
+    assert len(written) > 2
+    assert b"".join(written) == msgspec.json.encode(document)
+
+
+def test_items_are_serialized_lazily_and_no_chunk_is_large() -> None:
+    made: list[int] = []
+
+    def items() -> object:
+        for index in range(1000):
+            made.append(index)
+            yield {"name": "x" * 1000, "index": index}
+
+    written = json_chunks({"kind": "List", "items": items()})
+    first = next(written)
+
+    assert len(made) < 100
+    rest = list(written)
+    assert all(len(piece) < 2 * CHUNK for piece in (first, *rest))
+    assert len(json.loads(b"".join((first, *rest)))["items"]) == 1000

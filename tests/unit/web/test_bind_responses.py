@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable
 from typing import Any, cast
 
 import pytest
@@ -11,6 +9,7 @@ import pytest
 from extender.hooks.handlers import RetryDelay
 from extender.hooks.server import BindResponses
 from extender.model.pod import PodUid
+from tests.unit.web.loop import ManualLoop
 
 
 class Caller:
@@ -30,39 +29,14 @@ class Caller:
         self._pacing.bind_came()
 
 
-class Loop:
-    """A loop whose time the test advances; one timer is enough."""
-
-    def __init__(self) -> None:
-        self.now = 100.0
-        self._rings: list[tuple[float, Callable[[], None]]] = []
-
-    def time(self) -> float:
-        return self.now
-
-    def call_later(self, delay_s: float, callback: Callable[[], None]) -> object:
-        return self.call_at(self.now + delay_s, callback)
-
-    def call_at(self, when: float, callback: Callable[[], None]) -> object:
-        self._rings.append((when, callback))
-        return object()
-
-    def turn(self, seconds: float) -> None:
-        self.now += seconds
-        expired = [ring for when, ring in self._rings if when <= self.now]
-        self._rings = [each for each in self._rings if each[0] > self.now]
-        for ring in expired:
-            ring()
+@pytest.fixture
+def loop() -> ManualLoop:
+    return ManualLoop()
 
 
 @pytest.fixture
-def loop() -> Loop:
-    return Loop()
-
-
-@pytest.fixture
-def responses(loop: Any) -> BindResponses:
-    return BindResponses(cast(asyncio.AbstractEventLoop, loop), Caller.answer_now)  # type: ignore[arg-type]
+def responses(loop: ManualLoop) -> BindResponses:
+    return BindResponses(cast(Any, loop), cast(Any, Caller.answer_now))
 
 
 def settle(responses: BindResponses, count: int) -> list[Caller]:
@@ -76,15 +50,13 @@ def answered(callers: list[Caller]) -> int:
     return sum(each.answered for each in callers)
 
 
-def test_a_response_is_sent_at_once_while_its_connection_would_be_kept(responses):
-    assert answered(settle(responses, 2)) == 2
-
-
-def test_only_as_many_responses_of_a_gang_are_sent_as_connections_are_kept(responses):
+def test_only_as_many_responses_of_a_gang_are_sent_as_connections_are_kept(
+    responses: BindResponses,
+) -> None:
     assert answered(settle(responses, 20)) == 2
 
 
-def test_every_incoming_bind_sends_one_more_response(responses):
+def test_every_incoming_bind_sends_one_more_response(responses: BindResponses) -> None:
     first, second, *others = settle(responses, 20)
     first.call()
     assert answered(others) == 1
@@ -92,32 +64,34 @@ def test_every_incoming_bind_sends_one_more_response(responses):
     assert answered(others) == 2
 
 
-def test_a_bind_on_a_new_connection_sends_no_response(responses):
+def test_a_bind_on_a_new_connection_sends_no_response(responses: BindResponses) -> None:
     callers = settle(responses, 20)
     Caller(responses).call()
 
     assert answered(callers) == 2
 
 
-def test_responses_are_sent_in_the_order_of_their_results(responses):
+def test_responses_are_sent_in_the_order_of_their_results(responses: BindResponses) -> None:
     callers = settle(responses, 5)
     callers[0].call()
 
     assert [each.answered for each in callers] == [True, True, True, False, False]
 
 
-def test_a_response_is_delayed_for_a_limited_time(responses, loop):
+def test_a_response_is_delayed_for_a_limited_time(
+    responses: BindResponses, loop: ManualLoop
+) -> None:
     early = settle(responses, 5)
-    loop.turn(0.2)
+    loop.clock.advance(0.2)
     late = settle(responses, 5)
-    loop.turn(0.1)
+    loop.clock.advance(0.1)
     assert (answered(early), answered(late)) == (5, 0)
-    loop.turn(0.2)
+    loop.clock.advance(0.2)
 
     assert answered(late) == 5
 
 
-def test_all_responses_are_sent_when_the_port_closes(responses):
+def test_all_responses_are_sent_when_the_port_closes(responses: BindResponses) -> None:
     callers = settle(responses, 20)
     responses.close()
 

@@ -11,9 +11,8 @@ from typing import Any
 import pytest
 
 from extender.hooks.server import CallerCheck
-from tests.unit.web.conftest import World
-from tests.unit.web.test_connection_limits import refused
-from tests.unit.web.test_hook_server import BOUND, Wire, bind, question, request
+from tests.unit.web.conftest import World, node_of
+from tests.unit.web.wire import BOUND, Wire, bind, question, refused, request
 
 SECRET = b"correct horse battery"
 JSON = (b"content-type", b"application/json")
@@ -34,57 +33,41 @@ def filtered_pod(world: World) -> Any:
     return pod
 
 
+BROWSER, TYPE = ("browser", 403), ("media_type", 415)
+
+
 @pytest.mark.parametrize(
-    ("headers", "reason", "status"),
+    ("was", "is_now", "refusal"),
     [
-        pytest.param("Origin: https://evil.example\r\n", "browser", 403, id="another site's page"),
-        pytest.param("Origin: null\r\n", "browser", 403, id="an opaque origin"),
-        pytest.param("Sec-Fetch-Site: cross-site\r\n", "browser", 403, id="a browser"),
-        pytest.param("Sec-Fetch-Mode: no-cors\r\n", "browser", 403, id="a form in a browser"),
-        pytest.param("Host: evil.example\r\n", "host", 400, id="two hosts"),
+        (b"", b"Origin: https://evil.example\r\n", BROWSER),
+        (b"", b"Origin: null\r\n", BROWSER),
+        (b"", b"Sec-Fetch-Site: cross-site\r\n", BROWSER),
+        (b"", b"Sec-Fetch-Mode: no-cors\r\n", BROWSER),
+        (b"", b"Host: evil.example\r\n", ("host", 400)),
+        (b"application/json", b"text/plain", TYPE),
+        (b"Content-Type: application/json\r\n", b"", TYPE),
+        (b"Host: localhost", b"Host: evil.example", ("host", 200)),
+        (b"Host: localhost", b"Host: localhost.evil.example:80", ("host", 200)),
+        (b"Host: localhost", b"Host: 10.0.0.1", ("host", 200)),
     ],
 )
-def test_a_bind_from_a_browser_binds_nothing(
-    world: World, headers: str, reason: str, status: int
+def test_a_bind_that_is_not_of_kube_scheduler_binds_nothing(
+    world: World, was: bytes, is_now: bytes, refusal: tuple[str, int]
 ) -> None:
     pod = filtered_pod(world)
-    call = bind(pod).replace(b"Host: localhost\r\n", b"Host: localhost\r\n" + headers.encode())
+    reason, status = refusal
+    call = bind(pod)
+    end = call.index(b"Content-Length")
+    sent = call.replace(was, is_now) if was else call[:end] + is_now + call[end:]
 
     with closing(Wire(world.hook_port)) as wire:
-        wire.send(call)
+        wire.send(sent)
         answer = wire.read(b"}")
 
         assert answer.startswith(b"HTTP/1.1 %d " % status)
+        assert json.loads(answer.partition(b"\r\n\r\n")[2])["Error"]
         assert wire.is_closed()
-    assert not world.api.pods[pod["metadata"]["uid"]].pod.node
-    with closing(Wire(world.hook_port)) as wire:
-        wire.send(bind(pod))
-        assert wire.read(b"}").endswith(BOUND), "from kube-scheduler it is bound"
-    assert refused(world, reason) == 1
-
-
-@pytest.mark.parametrize(
-    ("was", "is_now", "reason", "status"),
-    [
-        (b"application/json", b"text/plain", "media_type", 415),
-        (b"Content-Type: application/json\r\n", b"", "media_type", 415),
-        (b"Host: localhost", b"Host: evil.example", "host", 200),
-        (b"Host: localhost", b"Host: localhost.evil.example:80", "host", 200),
-        (b"Host: localhost", b"Host: 10.0.0.1", "host", 200),
-    ],
-)
-def test_a_bind_that_is_not_json_or_has_another_host_binds_nothing(
-    world: World, was: bytes, is_now: bytes, reason: str, status: int
-) -> None:
-    pod = filtered_pod(world)
-
-    with closing(Wire(world.hook_port)) as wire:
-        wire.send(bind(pod).replace(was, is_now))
-        answer = wire.read(b"}")
-
-    assert answer.startswith(b"HTTP/1.1 %d " % status)
-    assert json.loads(answer.partition(b"\r\n\r\n")[2])["Error"]
-    assert not world.api.pods[pod["metadata"]["uid"]].pod.node
+    assert not node_of(world, pod)
     with closing(Wire(world.hook_port)) as wire:
         wire.send(bind(pod))
         assert wire.read(b"}").endswith(BOUND), "from kube-scheduler it is bound"
@@ -124,25 +107,16 @@ def test_a_call_without_the_secret_gets_an_error_and_nothing_else(keys: list[byt
 
 def test_the_secret_is_accepted_with_any_user_name(with_secret: World) -> None:
     for user in (b"hooks", b""):
-        key = f"Authorization: {basic(SECRET, user).decode()}\r\n".encode()
-        call = request_with(with_secret, key)
+        key = f"Authorization: {basic(SECRET, user).decode()}\r\n"
         with closing(Wire(with_secret.hook_port)) as wire:
-            wire.send(call)
+            wire.send(request(question(with_secret), extra=key))
             assert b'"NodeNames":["node-0"]' in wire.read(b"}")
     with closing(Wire(with_secret.hook_port)) as wire:
-        wire.send(request_with(with_secret, b""))
+        wire.send(request(question(with_secret)))
         answer = wire.read(b"}")
         assert b"does not carry the hook secret" in answer
         assert SECRET not in answer
     assert refused(with_secret, "secret") == 1
-
-
-def request_with(world: World, header: bytes) -> bytes:
-    body = question(world)
-    return (
-        b"POST /filter HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n%b"
-        b"Content-Length: %d\r\n\r\n%b" % (header, len(body), body)
-    )
 
 
 @pytest.mark.parametrize(

@@ -36,13 +36,13 @@ class StartingWorld(World):
     """An extender that has started, and makes its first plan when the test allows it."""
 
     def __enter__(self) -> World:
-        self.why_not_plan = self.hold_planning()
+        self.may_plan = self.hold_planning()
         self.node("node-0")
         self.start()
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.why_not_plan.set()
+        self.may_plan.set()
         super().__exit__()
 
 
@@ -84,7 +84,7 @@ def waiting(
 def test_a_call_before_the_first_plan_is_answered_with_that_plan(
     starting: StartingWorld, waiting: Future[Any]
 ) -> None:
-    starting.why_not_plan.set()
+    starting.may_plan.set()
 
     connection, answer = waiting.result(10)
     assert (connection, answer["NodeNames"]) == (None, ["node-0"])
@@ -135,7 +135,7 @@ def test_calls_wait_in_a_second_unready_period_as_in_the_first(starting: Startin
     starting.runtime.hooks.max_wait_s = 0.0
     ask, question = starting.runtime.hooks.answer, json.dumps(QUESTION).encode()
     assert not ask("filter", question).retry_here
-    starting.why_not_plan.set()
+    starting.may_plan.set()
     eventually(lambda: b"not ready" not in ask("filter", question).body)
     starting.runtime.hooks.max_wait_s = 3600
     starting.runtime.core.permit.lose_lease()

@@ -17,8 +17,8 @@ from extender.hooks import server
 from extender.hooks.limits import Limits
 from extender.web import server as pageport
 from extender.web.server import OperationsServer
-from tests.unit.web.conftest import World, eventually
-from tests.unit.web.test_hook_server import HEADERS, Wire, question, request, send_waiting_bind
+from tests.unit.web.conftest import World, eventually, operations
+from tests.unit.web.wire import HEADERS, Wire, question, refused, request, send_waiting_bind
 
 MIB = 1024 * 1024
 HOOKS = replace(server.LIMITS, bodies=2 * MIB, connections=8, defer_accept_s=0)
@@ -36,17 +36,15 @@ def limits() -> Limits:
 def world(limits: Limits) -> Iterator[World]:
     made = World(limits=limits, new_loop=uvloop.new_event_loop)
     # Otherwise the kernel buffers megabytes, and nothing is left to drop.
-    made._listening.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 65536)
+    made.hook_socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 65536)
     with made:
         yield made
 
 
 @pytest.fixture
 def pages(world: World) -> Iterator[OperationsServer]:
-    made = OperationsServer(world.runtime.pages, limits=PAGES)
-    made.start(world.ops_socket)
-    yield made
-    made.stop()
+    with operations(world, limits=PAGES) as made:
+        yield made
 
 
 @pytest.fixture(params=["hooks", "operations"])
@@ -55,69 +53,54 @@ def number(request: pytest.FixtureRequest, world: World, pages: OperationsServer
     return world.hook_port if request.param == "hooks" else world.ops_port
 
 
-def refused(world: World, reason: str) -> float:
-    """Return the number of refusals with this reason on both ports."""
-    registry = world.runtime.pages.metrics.registry
-    name = "gang_extender_calls_refused_total"
-    return sum(
-        registry.get_sample_value(name, {"port": port, "reason": reason}) or 0.0
-        for port in ("hooks", "operations")
-    )
-
-
 def drips(wire: Wire, drop: bytes) -> float:
     """Send *drop* repeatedly until the server closes the connection; return the seconds."""
     began = time.monotonic()
     with suppress(ConnectionError):
-        while not select.select([wire._socket], [], [], 0.05)[0]:
+        while not select.select([wire.socket], [], [], 0.05)[0]:
             wire.send(drop)
             assert time.monotonic() - began < 20
     return time.monotonic() - began
 
 
 @pytest.mark.parametrize("limits", [replace(HOOKS, **SHORT)], ids=["short"])
-def test_a_slowly_sent_request_gets_no_more_time(world: World) -> None:
+@pytest.mark.parametrize(
+    ("begin", "drop", "count"),
+    [(b"POST /filter HTTP/1.1\r\nX-Slow: ", b"a", 1), (b"", b"\r\n", 0)],
+    ids=["a slow request", "blank lines"],
+)
+def test_a_client_that_sends_slowly_gets_no_more_time(
+    world: World, begin: bytes, drop: bytes, count: int
+) -> None:
     with closing(Wire(world.hook_port)) as wire:
-        wire.send(b"POST /filter HTTP/1.1\r\nX-Slow: ")
-        drips(wire, b"a")
+        wire.send(begin)
+        drips(wire, drop)
 
         assert wire.is_closed()
-    eventually(lambda: refused(world, "slow") == 1)
+    eventually(lambda: refused(world, "slow") == count)
 
 
-@pytest.mark.parametrize("limits", [replace(HOOKS, **SHORT)], ids=["short"])
-def test_blank_lines_do_not_keep_an_idle_connection_open(world: World) -> None:
-    with closing(Wire(world.hook_port)) as wire:
-        drips(wire, b"\r\n")
-
-        assert wire.is_closed()
+CHUNKED = f"POST /filter HTTP/1.1\r\n{HEADERS}Transfer-Encoding: chunked\r\n\r\n".encode()
 
 
 @pytest.mark.parametrize(
-    "begin", [b"GET /", b"GET / HTTP/1.1\r\nX-", b"GET / HTTP/1.1\r\nX-A: "], ids=repr
+    ("begin", "more"),
+    [
+        (b"GET /", b"a" * 8192),
+        (b"GET / HTTP/1.1\r\nX-", b"a" * 8192),
+        (b"GET / HTTP/1.1\r\nX-A: ", b"a" * 8192),
+        (b"GET / HTTP/1.1\r\n", b"a:b\r\n" * 2000),
+        (CHUNKED + b"2\r\n{}\r\n0\r\n", b"a:b\r\n" * 2000),
+    ],
+    ids=["path", "name", "value", "headers", "trailers"],
 )
-def test_an_endless_request_head_is_refused_early(world: World, begin: bytes) -> None:
+def test_an_endless_request_head_is_refused_early(world: World, begin: bytes, more: bytes) -> None:
     with closing(Wire(world.hook_port)) as wire:
         wire.send(begin)
         with suppress(ConnectionError):
-            wire.send(*[b"a" * 8192] * 64)
+            wire.send(*[more] * 64)
 
         assert wire.ends_with_status() in (431, None)
-    eventually(lambda: refused(world, "head") == 1)
-
-
-def test_many_small_headers_count_like_a_large_one(world: World) -> None:
-    with closing(Wire(world.hook_port)) as wire, suppress(ConnectionError):
-        wire.send(b"GET /healthz HTTP/1.1\r\n", b"a:b\r\n" * 20_000)
-
-    eventually(lambda: refused(world, "head") == 1)
-
-
-def test_trailers_of_a_chunked_body_are_counted_too(world: World) -> None:
-    with closing(Wire(world.hook_port)) as wire, suppress(ConnectionError):
-        wire.send(f"POST /filter HTTP/1.1\r\n{HEADERS}Transfer-Encoding: chunked\r\n\r\n".encode())
-        wire.send(b"2\r\n{}\r\n0\r\n", b"a:b\r\n" * 20_000)
-
     eventually(lambda: refused(world, "head") == 1)
 
 
@@ -149,7 +132,7 @@ def test_many_unknown_clients_close_no_trusted_connection_and_no_waiting_bind(
 
         caller.send(request(question(world)))
         assert b"200 OK" in caller.read(b"}")
-        assert world.runtime.holds == 1
+        assert world.runtime.core.permit.waiting_binds == 1
 
 
 def test_idle_unknown_clients_do_not_delay_the_responses_to_binds(world: World) -> None:
@@ -193,10 +176,10 @@ def test_large_bodies_of_unknown_clients_are_read_in_turns_and_delay_no_other_cl
     with ExitStack() as stack:
         clients = [stack.enter_context(closing(Wire(world.hook_port))) for _ in range(2)]
         for each in clients:
-            each._socket.setblocking(False)
-            each._socket.send(head)
+            each.socket.setblocking(False)
+            each.socket.send(head)
             with suppress(BlockingIOError):
-                each._socket.send(b" " * MIB)
+                each.socket.send(b" " * MIB)
         caller = stack.enter_context(closing(Wire(world.hook_port)))
         for _ in range(50):
             caller.send(request(question(world)))
@@ -231,18 +214,15 @@ def test_a_trusted_client_does_not_wait_for_its_turn(world: World) -> None:
 
 def test_a_chunked_body_is_buffered_unless_it_has_too_many_chunks(world: World) -> None:
     body = question(world)
-    head = f"POST /filter HTTP/1.1\r\n{HEADERS}Transfer-Encoding: chunked\r\n\r\n".encode()
     pieces = b"".join(b"1\r\n%c\r\n" % each for each in body)
     assert len(body) < 1000
     with closing(Wire(world.hook_port)) as wire:
-        wire.send(head, pieces)
+        wire.send(CHUNKED, pieces)
         eventually(lambda: any(each.buffered == len(body) for each in world.port.connections))
-        (kept,) = world.port.connections
-        assert isinstance(kept._body, bytearray)  # type: ignore[attr-defined]
         wire.send(b"0\r\n\r\n")
         assert b'"NodeNames":["node-0"]' in wire.read(b"}")
 
-        wire.send(head, pieces)
+        wire.send(CHUNKED, pieces)
         with suppress(ConnectionError):
             wire.send(b"1\r\n \r\n" * 2000)
         assert wire.is_closed()
@@ -271,15 +251,15 @@ def test_unread_responses_are_dropped_with_their_connection(world: World) -> Non
 
 
 def test_an_unread_page_is_dropped_with_its_connection(world: World) -> None:
-    pages = OperationsServer(world.runtime.pages, limits=replace(PAGES, **SHORT))
-    pages.start(world.ops_socket)
     world.runtime.pages.add_url_rule("/large", view_func=lambda: b"x" * (32 * MIB))
-    with closing(Wire(world.ops_port)) as wire:
+    with (
+        operations(world, limits=replace(PAGES, **SHORT)) as pages,
+        closing(Wire(world.ops_port)) as wire,
+    ):
         wire.send(b"GET /large HTTP/1.1\r\nHost: localhost\r\n\r\n")
         assert wire.reads_something()
         eventually(lambda: not pages.connections)
     assert refused(world, "unread") == 1
-    pages.stop()
 
 
 @pytest.mark.parametrize("limits", [replace(HOOKS, **SHORT)], ids=["short"])
@@ -291,14 +271,3 @@ def test_the_last_response_is_dropped_too_if_it_is_not_read(world: World) -> Non
         eventually(lambda: world.port.connections != set())
         eventually(lambda: not world.port.connections)
     assert refused(world, "unread") == 1
-
-
-def test_the_number_of_connections_has_a_metric(world: World) -> None:
-    registry = world.runtime.pages.metrics.registry
-
-    def told() -> float | None:
-        return registry.get_sample_value("gang_extender_connections", {"port": "hooks"})
-
-    with closing(socket.create_connection(("127.0.0.1", world.hook_port))):
-        eventually(lambda: told() == 1)
-    eventually(lambda: told() == 0)

@@ -227,16 +227,14 @@ def test_a_group_without_a_phase_has_none_again(tmp_path: Path) -> None:
     assert not back[queued.key].group.is_phaseless
 
 
-@pytest.mark.parametrize("lost", ["pauses", "problem", "left alone", "refused nodes"])
-def test_a_snapshot_omits_what_passes(lost: str, tmp_path: Path) -> None:
+def test_a_snapshot_omits_what_a_new_extender_does_not_know(tmp_path: Path) -> None:
     train = gang("train", 2, status=Status.PENDING)
-    uid = train.pods[0].uid
-    seen = {
-        "pauses": snapshot(replace(train, backing_off_until=NOW + 60)),
-        "problem": snapshot(replace(train, problem=Problem(Reason.QUEUE_NOT_ALLOWED, "no"))),
-        "left alone": replace(snapshot(train), protected={uid: "a budget forbids it"}),
-        "refused nodes": replace(snapshot(train), rejected_nodes={PICKY: frozenset({"n"})}),
-    }[lost]
+    problem = Problem(Reason.QUEUE_NOT_ALLOWED, "no")
+    seen = replace(
+        snapshot(replace(train, backing_off_until=NOW + 60, problem=problem)),
+        protected={train.pods[0].uid: "a budget forbids it"},
+        rejected_nodes={PICKY: frozenset({"n"})},
+    )
     back = read_back(seen, tmp_path)
 
     assert back.gangs[train.key].problem is None

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Iterator
 from contextlib import ExitStack, closing
+from typing import Any, cast
 
 import pytest
 
 from extender.web import server
 from extender.web.server import EventStreams, OperationsServer
-from tests.unit.web.conftest import World, eventually
-from tests.unit.web.test_hook_server import Wire
+from tests.unit.web.conftest import World, eventually, operations
+from tests.unit.web.loop import ManualLoop
 from tests.unit.web.test_token_reviews import FakeTokenReviews
+from tests.unit.web.wire import Wire
 
 LISTEN = b"GET /events HTTP/1.1\r\nHost: x\r\n\r\n"
 
@@ -31,43 +31,12 @@ class Listener:
         self.is_closed = True
 
 
-class Loop:
-    """A loop whose time the test advances."""
-
-    def __init__(self) -> None:
-        self.now = 100.0
-        self._calls: list[tuple[float, object]] = []
-
-    def time(self) -> float:
-        return self.now
-
-    def call_later(self, after: float, call: object) -> asyncio.TimerHandle:
-        self._calls.append((self.now + after, call))
-        return _Handle()  # type: ignore[return-value]
-
-    def advance(self, seconds: int) -> None:
-        for _ in range(seconds):
-            self.now += 1
-            expired = [each for each in self._calls if each[0] <= self.now]
-            self._calls = [each for each in self._calls if each[0] > self.now]
-            for _, call in expired:
-                call()  # type: ignore[operator]
-
-    @property
-    def is_idle(self) -> bool:
-        return not self._calls
-
-
-class _Handle:
-    def cancel(self) -> None:
-        pass
-
-
 class StreamsHarness:
     def __init__(self) -> None:
-        self.loop = Loop()
+        self.loop = ManualLoop()
         self.event = b"data: 1\n\n"
-        self.streams = EventStreams(self.loop, self._heartbeat, life_s=50, max_streams=3)  # type: ignore[arg-type]
+        loop: Any = self.loop
+        self.streams = EventStreams(loop, self._heartbeat, life_s=50, max_streams=3)
 
     def _heartbeat(self) -> bytes:
         if not self.event:
@@ -76,7 +45,7 @@ class StreamsHarness:
 
     def listener(self) -> Listener:
         made = Listener()
-        self.streams.add(made)
+        self.streams.add(cast(Any, made))
         return made
 
 
@@ -85,33 +54,28 @@ def harness() -> StreamsHarness:
     return StreamsHarness()
 
 
-def test_a_listener_gets_the_current_state_and_the_retry_time_at_once(
-    harness: StreamsHarness,
-) -> None:
-    assert harness.listener().events == [b"retry: 1000\n\ndata: 1\n\n"]
-
-
 def test_a_change_is_sent_within_a_second_and_otherwise_a_heartbeat(
     harness: StreamsHarness,
 ) -> None:
     listener = harness.listener()
-    harness.loop.advance(1)
+    assert listener.events == [b"retry: 1000\n\ndata: 1\n\n"]
+    harness.loop.clock.advance(1)
     listener.events.clear()
-    harness.loop.advance(4)
+    harness.loop.clock.advance(4)
     assert listener.events == []
 
     harness.event = b"data: 2\n\n"
-    harness.loop.advance(1)
+    harness.loop.clock.advance(1)
     assert listener.events == [b"data: 2\n\n"]
-    harness.loop.advance(5)
+    harness.loop.clock.advance(5)
     assert listener.events == [b"data: 2\n\n"] * 2
 
 
 def test_a_stream_ends_after_its_lifetime(harness: StreamsHarness) -> None:
     listener = harness.listener()
-    harness.loop.advance(49)
+    harness.loop.clock.advance(49)
     assert not listener.is_closed
-    harness.loop.advance(1)
+    harness.loop.clock.advance(1)
     assert listener.is_closed
     assert len(harness.streams) == 0
 
@@ -124,10 +88,10 @@ def test_the_oldest_stream_is_closed_when_there_are_too_many(harness: StreamsHar
 
 def test_without_listeners_the_state_is_not_read(harness: StreamsHarness) -> None:
     listener = harness.listener()
-    harness.streams.discard(listener)
-    harness.loop.advance(2)
+    harness.streams.discard(cast(Any, listener))
+    harness.loop.clock.advance(2)
 
-    assert harness.loop.is_idle
+    assert not harness.loop.clock.waiting
     assert harness.listener().events
 
 
@@ -135,20 +99,12 @@ def test_a_failed_heartbeat_is_logged_and_the_next_is_sent(
     harness: StreamsHarness, caplog: pytest.LogCaptureFixture
 ) -> None:
     listener, harness.event = harness.listener(), b""
-    harness.loop.advance(1)
+    harness.loop.clock.advance(1)
     assert "heartbeat failed" in caplog.text
 
     harness.event = b"data: 3\n\n"
-    harness.loop.advance(1)
+    harness.loop.clock.advance(1)
     assert listener.events[-1] == b"data: 3\n\n"
-
-
-@pytest.fixture
-def pages(world: World) -> Iterator[OperationsServer]:
-    made = OperationsServer(world.runtime.pages)
-    made.start(world.ops_socket)
-    yield made
-    made.stop()
 
 
 def test_events_are_sent_on_an_open_connection(world: World, pages: OperationsServer) -> None:
@@ -199,17 +155,14 @@ def test_the_port_closes_without_waiting_for_listeners(world: World) -> None:
 
 
 def test_every_stream_needs_a_token_where_pages_do(world: World) -> None:
-    reviewer = FakeTokenReviews()
-    port = OperationsServer(world.runtime.pages, reviewer=reviewer)
-    port.start(world.ops_socket)
-    try:
-        with closing(Wire(world.ops_port)) as wire:
-            wire.send(LISTEN)
-            assert b"401" in wire.read(b"}\n")
+    with (
+        operations(world, reviewer=FakeTokenReviews()) as port,
+        closing(Wire(world.ops_port)) as wire,
+    ):
+        wire.send(LISTEN)
+        assert b"401" in wire.read(b"}\n")
         assert len(port.streams) == 0
         assert port.streams.life_s == 10.0
-    finally:
-        port.stop()
 
 
 def test_only_dashboard_pages_use_the_query(world: World) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from extender.errors import InvalidConfiguration
 from extender.ports import BindOrder, Whose
 from extender.settings import Settings
 from tests import objects
@@ -19,7 +20,8 @@ from tests.unit.leader.test_runtime import (
     standby,
     world,
 )
-from tests.unit.web.conftest import World, eventually
+from tests.unit.web import conftest
+from tests.unit.web.conftest import World, bind_call, eventually, node_of
 
 __all__ = ["clock", "leases", "standby", "world"]  # fixtures
 
@@ -41,35 +43,14 @@ exempt_by = pytest.mark.parametrize(
 
 @pytest.fixture(autouse=True)
 def exempted(monkeypatch: pytest.MonkeyPatch, leases: LeaseDouble) -> None:
-    import tests.unit.web.conftest as at
-
-    made = at.Settings
-    monkeypatch.setattr(at, "Settings", lambda **facts: made(**facts, exempt_namespace=(EXEMPT,)))
-    assert at.Settings(config="").exempt_namespace == (EXEMPT,)
-
-
-def a_pod(
-    name: str,
-    namespace: str = "demo",
-    priority: str = "",
-    scheduler: str = "gang-scheduler",
-    gang: str | None = None,
-) -> Any:
-    return objects.pod(name, namespace, gang=gang, scheduler=scheduler, priority=priority)
+    made = conftest.Settings
+    monkeypatch.setattr(
+        conftest, "Settings", lambda **facts: made(**facts, exempt_namespace=(EXEMPT,))
+    )
 
 
-def bind_call(pod: Any, node: str = "node-0") -> dict[str, str]:
-    about = pod["metadata"]
-    return {
-        "PodName": about["name"],
-        "PodNamespace": about["namespace"],
-        "PodUID": about["uid"],
-        "Node": node,
-    }
-
-
-def node_of(world: World, pod: Any) -> str:
-    return world.api.pods[pod["metadata"]["uid"]].pod.node
+def a_pod(name: str, **about: Any) -> Any:
+    return objects.pod(name, **{"namespace": "demo", **about})
 
 
 @exempt_by
@@ -81,20 +62,12 @@ def test_a_standby_passes_kube_schedulers_own_decision_on(
 
     _, answer = call(standby, "filter", {"Pod": pod, "NodeNames": NODES})
     assert answer["NodeNames"] == NODES
+    victims = {"node-0": {"Pods": [{"UID": "v"}], "NumPDBViolations": 0}}
+    _, answer = call(standby, "preempt", {"Pod": pod, "NodeNameToMetaVictims": victims})
+    assert answer["NodeNameToMetaVictims"]["node-0"]["Pods"] == [{"UID": "v"}]
     _, answer = call(standby, "bind", bind_call(pod))
     assert answer == {"Error": ""}
     assert node_of(standby, pod) == "node-0"
-
-
-@exempt_by
-def test_a_standby_lets_kube_scheduler_preempt_for_exempt_pods(
-    standby: World, about: dict[str, str]
-) -> None:
-    pod = standby.manifests.create(a_pod("agent", **about))
-    victims = {"node-0": {"Pods": [{"UID": "v"}], "NumPDBViolations": 0}}
-
-    _, answer = call(standby, "preempt", {"Pod": pod, "NodeNameToMetaVictims": victims})
-    assert answer["NodeNameToMetaVictims"]["node-0"]["Pods"] == [{"UID": "v"}]
 
 
 @exempt_by
@@ -160,13 +133,13 @@ def test_an_exempt_namespace_does_not_make_an_unknown_pod_managed(
 def unplanned(leases: LeaseDouble) -> Iterator[World]:
     """A leader whose planner is blocked before its first plan."""
     made = World()
-    why_not_plan = made.hold_planning()
+    may_plan = made.hold_planning()
     made.start()
     eventually(lambda: b"plan" in page(made, "/readyz").data)
     try:
         yield made
     finally:
-        why_not_plan.set()
+        may_plan.set()
         made.__exit__()
 
 
@@ -190,8 +163,6 @@ def test_without_a_plan_other_pods_are_refused_as_not_ready(unplanned: World) ->
 
 
 def test_names_of_exempt_namespaces_are_checked() -> None:
-    from extender.errors import InvalidConfiguration
-
     for name in ("", "Monitoring", "a,b", "a/b", "-a", "a" * 64):
         with pytest.raises(InvalidConfiguration, match=r"--exempt-namespace .* is not the name"):
             Settings(exempt_namespace=(name,))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import http.client
-import json
 import threading
 import time
 from collections.abc import Iterator
@@ -15,16 +14,8 @@ import uvloop
 
 from extender.hooks import server
 from extender.web.server import LIMITS, OperationsServer
-from tests.unit.web.conftest import Reply, World, eventually
-from tests.unit.web.test_hook_server import Wire
-
-
-@pytest.fixture
-def pages(world: World) -> Iterator[OperationsServer]:
-    made = OperationsServer(world.runtime.pages)
-    made.start(world.ops_socket)
-    yield made
-    made.stop()
+from tests.unit.web.conftest import Reply, World, eventually, operations
+from tests.unit.web.wire import Wire
 
 
 @pytest.fixture
@@ -79,14 +70,6 @@ def test_a_head_request_returns_the_length_without_a_body(world: World, path: st
             assert int(head.partition(b"content-length: ")[2].split()[0]) > 0
 
 
-@pytest.mark.usefixtures("pages")
-def test_a_large_page_is_sent_completely(world: World) -> None:
-    large = [{"index": index, "text": "x" * 1000} for index in range(5000)]
-    world.runtime.pages.add_url_rule("/large", view_func=lambda: json.dumps(large))
-
-    assert ask(world, "/large").json == large
-
-
 @pytest.mark.usefixtures("stuck")
 def test_probes_are_answered_while_pages_are_stuck(world: World) -> None:
     with ExitStack() as stack:
@@ -108,14 +91,6 @@ def test_a_request_beyond_the_queue_limit_gets_retry_after(world: World) -> None
         answer = wire.read(b"\n")
         assert answer.startswith(b"HTTP/1.1 503 ")
         assert b"retry-after: 5" in answer
-
-
-@pytest.mark.usefixtures("stuck")
-def test_a_second_request_before_the_first_page_closes_the_connection(world: World) -> None:
-    with closing(Wire(world.ops_port)) as wire:
-        wire.send(b"GET /api/v1/plan HTTP/1.1\r\nHost: x\r\n\r\n" * 2)
-
-        assert wire.is_closed()
 
 
 @pytest.mark.usefixtures("pages")
@@ -161,7 +136,7 @@ def test_a_client_without_pauses_is_rate_limited_and_keeps_its_connection(
         began = time.monotonic()
         for _ in range(30):
             wire.send(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")
-            assert b"200 OK" in wire.read(b"\n")
+            assert b"200 OK" in wire.read(b"ok\n")
         took = time.monotonic() - began
 
     assert took >= 29 * LIMITS.response_pause_s * 0.9
@@ -171,10 +146,8 @@ def test_unread_pages_have_a_total_limit_and_the_newest_is_sent(
     world: World,
 ) -> None:
     """Each page is larger than a socket buffer, so it stays in memory until it is read."""
-    pages = OperationsServer(world.runtime.pages, max_bytes=40_000_000)
-    pages.start(world.ops_socket)
     world.runtime.pages.add_url_rule("/large/<name>", view_func=lambda name: "x" * 16_000_000)
-    with ExitStack() as unread:
+    with operations(world, max_bytes=40_000_000), ExitStack() as unread:
         readers = [unread.enter_context(closing(Wire(world.ops_port))) for _ in range(4)]
         for number, each in enumerate(readers):
             each.send(f"GET /large/{number} HTTP/1.0\r\nHost: x\r\n\r\n".encode())
@@ -182,15 +155,12 @@ def test_unread_pages_have_a_total_limit_and_the_newest_is_sent(
 
         sizes = [each.size_of_the_rest() for each in readers]
     assert [size > 16_000_000 - 64 for size in sizes] == [False, False, True, True]
-    pages.stop()
 
 
 def test_a_page_sent_to_many_clients_counts_once(world: World) -> None:
-    pages = OperationsServer(world.runtime.pages, max_bytes=40_000_000)
-    pages.start(world.ops_socket)
     written = ["x" * 16_000_000]
     world.runtime.pages.add_url_rule("/large", view_func=lambda: written.pop())
-    with ExitStack() as unread:
+    with operations(world, max_bytes=40_000_000), ExitStack() as unread:
         readers = [unread.enter_context(closing(Wire(world.ops_port))) for _ in range(4)]
         for each in readers:
             each.send(b"GET /large HTTP/1.0\r\nHost: x\r\n\r\n")
@@ -198,15 +168,12 @@ def test_a_page_sent_to_many_clients_counts_once(world: World) -> None:
 
         sizes = [each.size_of_the_rest() for each in readers]
     assert all(size > 16_000_000 - 64 for size in sizes)
-    pages.stop()
 
 
 def test_a_blocked_hook_loop_fails_the_liveness_probe() -> None:
     # The clock of the server's loop stands still while it is blocked.
     limits = replace(server.LIMITS, sweep_s=0.02)
-    with World(new_loop=uvloop.new_event_loop, limits=limits) as world:
-        pages = OperationsServer(world.runtime.pages)
-        pages.start(world.ops_socket)
+    with World(new_loop=uvloop.new_event_loop, limits=limits) as world, operations(world):
         # A tenth of a second is ten: twenty are too many.
         world.runtime.pages.probes.watch_loop(lambda: 100 * world.port.stalled_s)
         eventually(lambda: ask(world, "/healthz").status == 200)
@@ -219,4 +186,3 @@ def test_a_blocked_hook_loop_fails_the_liveness_probe() -> None:
         finally:
             free.set()
         eventually(lambda: ask(world, "/healthz").status == 200)
-        pages.stop()

@@ -17,9 +17,9 @@ from prometheus_client import generate_latest
 
 from extender.errors import Forbidden, NoResponse
 from extender.web.server import OperationsServer
-from tests.unit.web.conftest import World, eventually
-from tests.unit.web.test_hook_server import Wire
+from tests.unit.web.conftest import World, eventually, operations
 from tests.unit.web.test_token_reviews import FakeTokenReviews
+from tests.unit.web.wire import Wire, refused
 
 ROOT = Path(__file__).parents[3]
 PAGES = [
@@ -46,15 +46,13 @@ PROBES = ["/healthz", "/readyz", "/warmz"]
 def reviewer() -> Iterator[FakeTokenReviews]:
     made = FakeTokenReviews()
     yield made
-    made.why_not_answer.set()
+    made.may_answer.set()
 
 
 @pytest.fixture(autouse=True)
 def port(world: World, reviewer: FakeTokenReviews) -> Iterator[OperationsServer]:
-    made = OperationsServer(world.runtime.pages, reviewer=reviewer)
-    made.start(world.ops_socket)
-    yield made
-    made.stop()
+    with operations(world, reviewer=reviewer) as made:
+        yield made
 
 
 class PageReply:
@@ -72,12 +70,6 @@ def ask(world: World, path: str, token: str = "", method: str = "GET") -> PageRe
     with closing(connection):
         connection.request(method, path, headers=headers)
         return PageReply(connection.getresponse())
-
-
-def refused(world: World, reason: str) -> float:
-    labels = {"port": "operations", "reason": reason}
-    registry = world.runtime.pages.metrics.registry
-    return registry.get_sample_value("gang_extender_calls_refused_total", labels) or 0.0
 
 
 def test_a_page_is_refused_without_a_token(world: World) -> None:
@@ -101,20 +93,6 @@ def test_probes_are_answered_without_a_token_review(
     assert reviewer.asked == []
 
 
-def test_probes_are_answered_while_many_requests_wait_for_token_reviews(
-    world: World, reviewer: FakeTokenReviews
-) -> None:
-    reviewer.why_not_answer.clear()
-    with ExitStack() as stack:
-        for number in range(60):
-            wire = stack.enter_context(closing(Wire(world.ops_port)))
-            token = f"Authorization: Bearer made-up-{number}\r\n"
-            wire.send(f"GET /metrics HTTP/1.1\r\nHost: x\r\n{token}\r\n".encode())
-
-        assert ask(world, "/healthz").status == 200
-    reviewer.why_not_answer.set()
-
-
 def test_an_authenticated_and_authorized_user_reads_pages(world: World) -> None:
     assert b"gang_extender_waiting_binds" in ask(world, "/metrics", "good").body
     assert json.loads(ask(world, "/api/v1/plan", "good").body)["gangs"] == []
@@ -129,6 +107,7 @@ def test_a_cached_page_is_not_shown_without_a_token(world: World) -> None:
     assert ask(world, "/api/v1/plan").status == 401
     assert ask(world, "/api/v1/plan", "made-up").status == 401
     assert ask(world, "/api/v1/plan", "poor").status == 403
+    assert (refused(world, "bad_token"), refused(world, "not_allowed")) == (1, 1)
 
 
 def test_every_request_on_a_connection_is_authorized(world: World) -> None:
@@ -158,13 +137,6 @@ def test_pages_are_refused_with_the_reason_while_the_api_server_cannot_review(
     assert reply.headers["retry-after"] == "2"
     assert words in json.loads(reply.body)["error"]
     assert refused(world, "unanswered") == 1
-
-
-@pytest.mark.parametrize(("token", "reason"), [("made-up", "bad_token"), ("poor", "not_allowed")])
-def test_refused_requests_are_counted_by_reason(world: World, token: str, reason: str) -> None:
-    ask(world, "/metrics", token)
-
-    assert refused(world, reason) == 1
 
 
 def test_no_token_is_in_any_log_page_or_series(

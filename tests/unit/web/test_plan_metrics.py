@@ -102,14 +102,6 @@ def test_gangs_are_counted_by_verdict_and_reason_and_waiting_ones_by_missing_res
     assert seen["volcano_unschedule_task_count", "a/waits"] == 4
 
 
-def test_many_waiting_gangs_do_not_add_series() -> None:
-    waiting = [verdict(f"a/g{n}", Reason.INSUFFICIENT_CAPACITY) for n in range(MOST_GANGS + 100)]
-    seen = scraped(plan(*waiting))
-
-    assert sum(name == "volcano_unschedule_task_count" for name, *_ in seen) == MOST_GANGS
-    assert seen["volcano_unschedule_job_count",] == MOST_GANGS + 100
-
-
 def test_many_resource_names_written_by_tenants_do_not_add_series() -> None:
     junk = {f"x.io/r{number}": 1 for number in range(8000)}
     wanted = Resources({"cpu": 6000, **junk, "example.com/gpu": 5})
@@ -133,11 +125,13 @@ def test_sixty_four_resources_named_by_a_queue_have_series() -> None:
     assert seen["gang_extender_series_left_out", "resources"] == 37
 
 
-def test_resources_without_series_are_counted() -> None:
+def test_what_has_no_series_is_counted() -> None:
     waiting = [verdict(f"a/g{n}", Reason.INSUFFICIENT_CAPACITY) for n in range(MOST_GANGS + 100)]
     queues = {f"q{n}": replace(FIGURES, name=f"q{n}") for n in range(MOST_QUEUES + 7)}
     seen = scraped(plan(*waiting, queues=queues))
 
+    assert sum(name == "volcano_unschedule_task_count" for name, *_ in seen) == MOST_GANGS
+    assert seen["volcano_unschedule_job_count",] == MOST_GANGS + 100
     assert seen["gang_extender_series_left_out", "gangs"] == 100
     assert seen["gang_extender_series_left_out", "queues"] == 7
     assert seen["gang_extender_series_left_out", "resources"] == 0

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 from extender.web.app import Probes
 from tests.unit.web.conftest import World, eventually
@@ -86,31 +85,9 @@ def test_an_invalid_policy_file_is_shown_by_probe_and_metric(tmp_path: Path) -> 
         eventually(lambda: findings(world) == [])
 
 
-def test_the_operations_port_answers_no_hooks(world: World) -> None:
-    assert world.runtime.pages.test_client().post("/filter", data=b"{}").status_code == 404
-
-
 def test_a_hook_call_has_a_timestamp_for_its_scheduler(world: World) -> None:
     name = 'gang_extender_last_hook_timestamp_seconds{scheduler="gang-scheduler"}'
     never = 'gang_extender_last_hook_timestamp_seconds{scheduler="volcano"}'
 
     assert metric(world, name) > 1e9, "the fixture has asked already"
     assert metric(world, never) == 0
-
-
-def test_a_gang_of_a_scheduler_that_does_not_call_waits_and_shows_the_reason(world: World) -> None:
-    world.node("node-0")
-    world.group("stray", 2)
-    for index in range(2):
-        world.pod(f"stray-{index}", "stray", scheduler="volcano")
-    pages = world.runtime.pages.test_client()
-
-    def told() -> dict[str, Any]:
-        return dict(pages.get("/api/v1/gangs/demo/stray").get_json())
-
-    eventually(lambda: told().get("reason") == "SchedulerSilent")
-    assert [(each["name"], each["message"]) for each in told()["schedulers"]] == [
-        ("volcano", "not heard yet")
-    ]
-    assert told()["placements"] == {}
-    assert pages.get("/readyz").text.startswith("ok\n")

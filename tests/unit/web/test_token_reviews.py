@@ -36,12 +36,12 @@ class FakeTokenReviews:
         self.users = {"good": "monitoring", "poor": "tenant"}
         self.asked: list[tuple[str, str]] = []
         self.error: Exception | None = None
-        self.why_not_answer = threading.Event()
-        self.why_not_answer.set()
+        self.may_answer = threading.Event()
+        self.may_answer.set()
 
     def review(self, token: str, page: str) -> Reviewed:
         self.asked.append((token, page))
-        assert self.why_not_answer.wait(60)
+        assert self.may_answer.wait(60)
         if self.error is not None:
             raise self.error
         user = self.users.get(token, "")
@@ -60,7 +60,7 @@ class ReviewsHarness:
         self._thread.start()
 
     def close(self) -> None:
-        self.reviewer.why_not_answer.set()
+        self.reviewer.may_answer.set()
         self.loop.call_soon_threadsafe(self.reviews.stop)
         self.loop.call_soon_threadsafe(self.loop.stop)
         self._thread.join()
@@ -108,20 +108,16 @@ def harness() -> Iterator[ReviewsHarness]:
 
 def test_only_an_authenticated_and_authorized_user_is_accepted(harness: ReviewsHarness) -> None:
     assert harness.ask("good") is None
+    assert harness.raw([(b"AUTHORIZATION", b"bearer  good ")]).result(20) is None
     assert harness.ask("made-up") is BAD_TOKEN
-    refused = harness.ask("poor")
-
-    assert refused is not None
-    assert (refused.status, refused.reason) == (403, "not_allowed")
-    assert "tenant may not get /metrics" in refused.why
-
-
-def test_permission_for_one_page_is_none_for_another(harness: ReviewsHarness) -> None:
-    assert harness.ask("good") is None
-    refused = harness.ask("good", "/gang-extender/snapshot")
-
-    assert refused is not None
-    assert refused.status == 403
+    for token, page, user in (
+        ("poor", "/metrics", "tenant"),
+        ("good", "/gang-extender/snapshot", "monitoring"),
+    ):
+        refused = harness.ask(token, page)
+        assert refused is not None
+        assert (refused.status, refused.reason) == (403, "not_allowed")
+        assert f"{user} may not get {page}" in refused.why
 
 
 @pytest.mark.parametrize(
@@ -146,36 +142,25 @@ def test_a_header_without_a_token_is_not_reviewed(
     assert harness.reviewer.asked == []
 
 
-def test_the_scheme_name_is_case_insensitive(harness: ReviewsHarness) -> None:
-    assert harness.raw([(b"AUTHORIZATION", b"bearer  good ")]).result(20) is None
-
-
 def test_a_review_is_cached_for_a_while_and_then_repeated(harness: ReviewsHarness) -> None:
     for token in ("good", "good", "made-up", "made-up"):
         harness.ask(token)
     assert [token for token, _ in harness.reviewer.asked] == ["good", "made-up"]
 
-    harness.now += GOOD_S + 0.1
-    assert harness.ask("good") is None
-    assert len(harness.reviewer.asked) == 3
-
-
-def test_a_revoked_token_is_refused_when_its_cached_review_expires(harness: ReviewsHarness) -> None:
-    assert harness.ask("good") is None
     del harness.reviewer.users["good"]
     harness.now += GOOD_S + 0.1
-
     assert harness.ask("good") is BAD_TOKEN
+    assert len(harness.reviewer.asked) == 3
 
 
 def test_a_review_is_valid_from_its_request_and_not_from_its_response(
     harness: ReviewsHarness,
 ) -> None:
-    harness.reviewer.why_not_answer.clear()
+    harness.reviewer.may_answer.clear()
     verdict = harness.send("good")
     eventually(lambda: len(harness.reviewer.asked) == 1)
     harness.now += 6.0
-    harness.reviewer.why_not_answer.set()
+    harness.reviewer.may_answer.set()
     assert verdict.result(20) is None
     harness.now += GOOD_S - 5.0
 
@@ -184,10 +169,10 @@ def test_a_review_is_valid_from_its_request_and_not_from_its_response(
 
 
 def test_concurrent_requests_with_one_token_share_one_review(harness: ReviewsHarness) -> None:
-    harness.reviewer.why_not_answer.clear()
+    harness.reviewer.may_answer.clear()
     verdict = [harness.send("good") for _ in range(20)]
     harness.settle()
-    harness.reviewer.why_not_answer.set()
+    harness.reviewer.may_answer.set()
 
     assert [each.result(20) for each in verdict] == [None] * 20
     assert harness.reviewer.asked == [("good", "/metrics")]
@@ -208,15 +193,6 @@ def test_reviews_of_a_thousand_invalid_tokens_are_rate_limited(harness: ReviewsH
     eventually(lambda: len(harness.reviewer.asked) == 23)
     harness.settle()
     assert len(harness.reviewer.asked) == 23
-
-
-def test_many_invalid_tokens_do_not_block_a_reviewed_user(harness: ReviewsHarness) -> None:
-    assert harness.ask("good") is None
-    harness.now += GOOD_S + 0.1
-    for number in range(500):
-        harness.send(f"made-up-{number}")
-
-    assert harness.ask("good") is None
 
 
 def test_many_tokens_from_one_address_do_not_block_another_address(harness: ReviewsHarness) -> None:
@@ -255,7 +231,7 @@ def test_slow_reviews_of_unknown_tokens_do_not_delay_a_reviewed_user(
 def test_requests_do_not_wait_for_ever_for_an_unresponsive_api_server(
     harness: ReviewsHarness,
 ) -> None:
-    harness.reviewer.why_not_answer.clear()
+    harness.reviewer.may_answer.clear()
     verdict = harness.send("good")
     eventually(lambda: len(harness.reviewer.asked) == 1)
     harness.now += MAX_WAIT_S + 0.1
@@ -314,11 +290,11 @@ def test_a_disconnected_client_is_not_reviewed(harness: ReviewsHarness) -> None:
     verdict = harness.send("good", is_wanted=lambda: is_there)
     harness.settle()
     is_there = False
-    harness.now += 10.0
+    harness.now += 5.0
 
-    eventually(verdict.cancel)
-    eventually(lambda: not harness.reviews._open)
-    assert len(harness.reviewer.asked) == 20
+    assert harness.ask("made-up-20", caller=THERE) is BAD_TOKEN
+    assert verdict.cancel()
+    assert ("good", "/metrics") not in harness.reviewer.asked
 
 
 def test_the_cache_of_reviews_is_limited_and_contains_no_token() -> None:

@@ -20,7 +20,7 @@ from tests.certificates import NAME, Wallet
 from tests.nightly.fuzz.edge import Edge, must
 from tests.nightly.fuzz.mutations import mutated
 from tests.unit.web.conftest import World, eventually
-from tests.unit.web.test_hook_server import Wire, question, request
+from tests.unit.web.wire import Wire, question, request
 
 #: Clients that are never answered: without a certificate, with one of another CA, with one of the
 #: right CA for another name.

@@ -62,16 +62,28 @@ def running(count: int, **rest: Any) -> list[Any]:
     return [seen(f"p{index}", on="n1", **rest) for index in range(count)]
 
 
-def test_a_surplus_member_may_be_preempted() -> None:
-    assert World(pod_group(), *running(3)).ask("p0") == ["p0"]
+DONE = seen("done", status=Status.SUCCEEDED)
 
 
-def test_a_member_its_gang_needs_may_not_be_preempted() -> None:
-    assert World(pod_group(), *running(2)).ask("p0") == []
-
-
-def test_a_whole_gang_may_be_preempted() -> None:
-    assert World(pod_group(), *running(2)).ask("p0", "p1") == ["p0", "p1"]
+@pytest.mark.parametrize(
+    ("items", "asked", "allowed"),
+    [
+        ((pod_group(), *running(3)), ["p0"], True),
+        ((pod_group(), *running(2)), ["p0"], False),
+        ((pod_group(), *running(2)), ["p0", "p1"], True),
+        ((pod_group(min_member=3), *running(2), DONE), ["p0", "p1"], True),
+        ((), [], False),
+        ((), ["unknown"], True),
+    ],
+    ids=[
+        *("surplus", "needed", "a whole gang", "the rest beside one that succeeded"),
+        *("no victims", "left to kube-scheduler"),
+    ],
+)
+def test_victims_may_be_surplus_or_a_whole_gang(
+    items: tuple[Any, ...], asked: list[str], allowed: bool
+) -> None:
+    assert World(*items).ask(*asked) == (asked if allowed else [])
 
 
 def test_a_gang_with_a_bind_in_progress_may_not_be_preempted() -> None:
@@ -93,12 +105,6 @@ def test_a_member_its_gang_needs_beside_pending_evictions_may_not_be_preempted()
     assert world.ask("p2") == ["p2"]
 
 
-def test_the_running_members_of_a_gang_may_be_preempted_when_the_others_have_succeeded() -> None:
-    done = seen("done", status=Status.SUCCEEDED)
-
-    assert World(pod_group(min_member=3), *running(2), done).ask("p0", "p1") == ["p0", "p1"]
-
-
 def test_the_only_member_of_a_needed_role_may_not_be_preempted() -> None:
     world = World(
         pod_group(min_by_role={"ps": 1, "worker": 1}),
@@ -113,21 +119,29 @@ def test_the_only_member_of_a_needed_role_may_not_be_preempted() -> None:
     assert world.ask("ps", "p0", "p1", "p2") == ["ps", "p0", "p1", "p2"], "it leaves whole"
 
 
-def test_a_pod_with_a_bind_in_progress_may_not_be_preempted_even_by_a_critical_pod() -> None:
-    world = World(pod_group(min_member=1), seen("p0"))
-    world.cluster.reservations.reserve(pod("p0"), member_of().key, "n1", 0.0)
-    world.cluster.reservations.advance(uid("p0"), Stage.BINDING)
-
-    assert world.ask("p0") == []
-    assert world.ask("p0", by=pod("dns", namespace="kube-system")) == []
+CRITICAL = pod("dns", namespace="kube-system")
 
 
-def test_a_pod_whose_bind_has_an_unknown_result_may_not_be_preempted() -> None:
-    world = World(pod_group(), seen("p0", on="n1"), seen("p1"))
-    world.cluster.reservations.reserve(pod("p1"), member_of().key, "n1", 0.0)
-    world.cluster.reservations.advance(uid("p1"), Stage.UNKNOWN)
+@pytest.mark.parametrize(
+    ("stage", "alone", "together", "by_critical"),
+    [
+        (Stage.WAITING, True, True, True),  # its gang has not started
+        (Stage.BINDING, False, False, False),
+        (Stage.UNKNOWN, False, False, False),
+        (Stage.BOUND, False, True, True),  # the watch does not show it yet
+    ],
+)
+def test_a_pod_with_a_bind_may_be_preempted_by_the_stage_of_the_bind(
+    stage: Stage, alone: bool, together: bool, by_critical: bool
+) -> None:
+    world = World(pod_group(), seen("p0"), seen("p1"))
+    for name in ("p0", "p1"):
+        world.cluster.reservations.reserve(pod(name), member_of().key, "n1", 0.0)
+        world.cluster.reservations.advance(uid(name), stage)
 
-    assert world.ask("p1") == []
+    assert (world.ask("p0") == ["p0"]) is alone
+    assert (world.ask("p0", "p1") == ["p0", "p1"]) is together
+    assert (world.ask("p0", by=CRITICAL) == ["p0"]) is by_critical
 
 
 def test_a_pod_marked_as_not_preemptable_may_be_preempted_only_by_a_critical_pod() -> None:
@@ -137,33 +151,8 @@ def test_a_pod_marked_as_not_preemptable_may_be_preempted_only_by_a_critical_pod
 
     assert world.ask("marked") == []
     assert world.ask("marked", "other") == []
-    assert world.ask("marked", by=pod("dns", namespace="kube-system")) == ["marked"]
+    assert world.ask("marked", by=CRITICAL) == ["marked"]
     assert world.ask("foreign") == ["foreign"], "it speaks of pods of ours"
-
-
-def test_a_pod_with_a_waiting_bind_may_be_preempted_because_its_gang_has_not_started() -> None:
-    world = World(pod_group(), seen("p0"), seen("p1"))
-    for name in ("p0", "p1"):
-        world.cluster.reservations.reserve(pod(name), member_of().key, "n1", 0.0)
-        world.cluster.reservations.advance(uid(name), Stage.WAITING)
-
-    assert world.ask("p0") == ["p0"]
-
-
-def test_a_member_that_was_just_bound_may_not_be_preempted_before_the_watch_shows_it() -> None:
-    world = World(pod_group(), seen("p0"), seen("p1"))
-    for name in ("p0", "p1"):
-        world.cluster.reservations.reserve(pod(name), member_of().key, "n1", 0.0)
-        world.cluster.reservations.advance(uid(name), Stage.BOUND)
-
-    assert world.ask("p0") == []
-    assert world.ask("p0", "p1") == ["p0", "p1"], "it leaves whole"
-
-
-def test_a_critical_pod_may_preempt_a_member_its_gang_needs() -> None:
-    critical = pod("dns", namespace="kube-system")
-
-    assert World(pod_group(), *running(2)).ask("p0", by=critical) == ["p0"]
 
 
 def test_no_victim_is_allowed_for_a_member_of_a_gang_without_a_reservation() -> None:
@@ -203,7 +192,7 @@ def test_no_victim_is_allowed_for_a_pod_whose_queue_does_not_admit_it(items: lis
 
     assert world.ask("other") == []
     assert world.ask("foreign") == []
-    assert world.ask("other", by=pod("dns", namespace="kube-system")) == ["other"]
+    assert world.ask("other", by=CRITICAL) == ["other"]
     assert world.ask("other", by=pod("foreign", ours=False)) == ["other"]
 
 
@@ -244,43 +233,39 @@ def test_victims_that_are_already_terminating_are_not_evicted_again() -> None:
     assert world.ask("p0") == [], "it is enough to wait"
 
 
-def test_a_node_without_victims_is_not_a_candidate() -> None:
-    assert World().ask() == []
+@pytest.mark.parametrize(
+    ("figures", "asked", "allowed"),
+    [
+        ({"rich": (3, 2), "default": (0, 2)}, ["p0"], True),
+        ({"rich": (3, 3), "default": (0, 2)}, ["p0"], False),
+        ({"rich": (3, 2), "default": (0, 2)}, ["p0", "p1"], False),
+        ({"rich": (3, 2), "default": (2, 2)}, ["p0"], False),
+        ({}, ["p0"], False),
+    ],
+    ids=[
+        "above deserved, for a queue below its own",
+        "deserved",
+        "more than is above deserved",
+        "for a queue at its deserved share",
+        "before the first plan",
+    ],
+)
+def test_a_queue_keeps_its_deserved_share(
+    figures: dict[str, tuple[int, int]], asked: list[str], allowed: bool
+) -> None:
+    group = pod_group(queue="rich", min_member=1)
+    world = World(Queue(name="rich"), group, *running(3), **figures)
+
+    assert world.ask(*asked) == (asked if allowed else [])
+    inside = world.ask(*asked, by=pod("p9"), of=member_of())
+    assert inside == asked, "inside a queue only priority decides"
 
 
-def test_an_unknown_victim_is_left_to_kube_scheduler() -> None:
-    assert World().ask("unknown") == ["unknown"]
+def test_nothing_is_taken_from_a_queue_that_is_not_reclaimable() -> None:
+    queue, group = Queue(name="rich", reclaimable=False), pod_group(queue="rich", min_member=1)
+    world = World(queue, group, *running(3), rich=(3, 2), default=(0, 2))
 
-
-class TestQueues:
-    """A queue keeps its deserved share."""
-
-    rich = pod_group(queue="rich", min_member=1)
-
-    def world(self, *, reclaimable: bool = True, **figures: tuple[int, int]) -> World:
-        queue = Queue(name="rich", reclaimable=reclaimable)
-        return World(queue, self.rich, *running(3), **figures)
-
-    def test_capacity_above_deserved_may_be_taken_for_a_queue_below_its_own(self) -> None:
-        assert self.world(rich=(3, 2), default=(0, 2)).ask("p0") == ["p0"]
-
-    def test_deserved_capacity_may_not_be_taken(self) -> None:
-        assert self.world(rich=(3, 3), default=(0, 2)).ask("p0") == []
-        assert self.world(rich=(3, 2), default=(0, 2)).ask("p0", "p1") == []
-
-    def test_a_queue_at_its_deserved_share_may_not_take_from_another(self) -> None:
-        assert self.world(rich=(3, 2), default=(2, 2)).ask("p0") == []
-
-    def test_nothing_is_taken_from_a_queue_that_is_not_reclaimable(self) -> None:
-        assert self.world(reclaimable=False, rich=(3, 2), default=(0, 2)).ask("p0") == []
-
-    def test_nothing_is_taken_before_the_first_plan(self) -> None:
-        assert self.world().ask("p0") == []
-
-    def test_inside_a_queue_only_priority_decides(self) -> None:
-        world = self.world(rich=(3, 3))
-
-        assert world.ask("p0", by=pod("p9"), of=member_of()) == ["p0"]
+    assert world.ask("p0") == []
 
 
 def test_the_guarantee_of_a_namespace_in_a_queue_may_not_be_taken() -> None:

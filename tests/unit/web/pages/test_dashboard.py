@@ -71,16 +71,6 @@ def test_scripts_and_styles_insert_no_string_as_markup() -> None:
     assert not re.findall(r"https?://", script)
 
 
-def test_a_browser_loads_less_than_two_hundred_kilobytes(reader: DashboardReader) -> None:
-    reader.sees(SEEN, DECIDED)
-    page = reader.page("/")
-    loaded = re.findall(r'(?:src|href)="\./(assets/[^"]+)"', page)
-    sizes = [len(reader.client.get(f"/{path}").data) for path in loaded]
-
-    assert len(loaded) == 3
-    assert sum(sizes) + len(page) < 200_000
-
-
 def test_static_files_are_named_by_their_content_and_cached_for_ever(
     reader: DashboardReader,
 ) -> None:

@@ -81,13 +81,6 @@ def test_a_filter_without_matches_shows_a_link_to_all_gangs(busy: DashboardReade
     assert "There are no gangs yet" not in page
 
 
-def test_a_cluster_without_gangs_shows_a_message(reader: DashboardReader) -> None:
-    reader.sees(snapshot(), plan())
-
-    assert "There are no gangs yet" in reader.page("/gangs")
-    assert "No gang waits" in reader.page("/")
-
-
 def test_links_keep_the_filters_and_a_second_click_reverses_the_order(
     busy: DashboardReader,
 ) -> None:
@@ -97,10 +90,6 @@ def test_links_keep_the_filters_and_a_second_click_reverses_the_order(
     assert 'href="?queue=left&amp;sort=gang&amp;status=waiting"' in page
     assert '<option value="left" selected>' in page
     assert 'aria-sort="ascending"' in page
-
-
-def test_the_search_box_keeps_its_text(busy: DashboardReader) -> None:
-    assert 'value="&lt;b&gt;"' in busy.page("/gangs?find=<b>")
 
 
 def test_pages_have_fifty_rows_and_link_to_their_neighbours(reader: DashboardReader) -> None:

@@ -1,10 +1,8 @@
-"""A refusal is delayed; it costs little work and does not block other clients."""
+"""Refusals are delayed, cost little work, block no other client, and are counted and logged."""
 
 from __future__ import annotations
 
-import http.client
-import socket
-import sys
+import logging
 import time
 from collections.abc import Iterator
 from contextlib import closing
@@ -13,11 +11,11 @@ from dataclasses import replace
 import pytest
 
 from extender.hooks import server
-from extender.web import server as pageport
-from extender.web.server import OperationsServer
+from extender.hooks.limits import RefusalLog
+from extender.metrics import Metrics
+from extender.sim.clock import VirtualClock
 from tests.unit.web.conftest import World, eventually
-from tests.unit.web.test_connection_limits import refused
-from tests.unit.web.test_hook_server import Wire, question, request
+from tests.unit.web.wire import Wire, question, refused, request
 
 #: Longer than any test here waits for a response.
 AGES_S = 60.0
@@ -84,24 +82,58 @@ def test_refused_connections_are_closed_first_when_the_limit_is_reached(slow_wor
         each.close()
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="only Linux has all of 127/8")
-def test_many_short_connections_to_the_operations_port_are_refused_and_a_probe_is_not(
-    slow_world: World,
-) -> None:
-    limits = replace(pageport.LIMITS, address_burst=20, address_rate_per_s=1e-3)
-    pages = OperationsServer(slow_world.runtime.pages, limits=limits)
-    pages.start(slow_world.ops_socket)
-    try:
-        for _ in range(100):
-            with socket.create_connection(
-                ("127.0.0.1", slow_world.ops_port), source_address=("127.0.0.3", 0)
-            ) as line:
-                line.sendall(b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n")
-        probe = http.client.HTTPConnection("127.0.0.1", slow_world.ops_port, timeout=20)
-        with closing(probe):
-            probe.request("GET", "/healthz")
+@pytest.fixture
+def clock() -> VirtualClock:
+    return VirtualClock()
 
-            assert probe.getresponse().status == 200
-        eventually(lambda: refused(slow_world, "crowd") == 80)
-    finally:
-        pages.stop()
+
+@pytest.fixture
+def metrics() -> Metrics:
+    return Metrics()
+
+
+@pytest.fixture
+def refusals(metrics: Metrics, clock: VirtualClock) -> RefusalLog:
+    return RefusalLog("hooks", metrics, clock.monotonic)
+
+
+def counted(metrics: Metrics, reason: str) -> float | None:
+    labels = {"port": "hooks", "reason": reason}
+    return metrics.registry.get_sample_value("gang_extender_calls_refused_total", labels)
+
+
+def said(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [each.getMessage() for each in caplog.records if each.levelno == logging.WARNING]
+
+
+def test_a_reason_is_logged_once_a_minute_and_counted_every_time(
+    refusals: RefusalLog, metrics: Metrics, clock: VirtualClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    for _ in range(3):
+        refusals.record("full", "10.0.0.9")
+    clock.advance(60)
+    refusals.record("full", "10.0.0.9")
+
+    assert counted(metrics, "full") == 4
+    assert len(said(caplog)) == 2
+    assert [each.__dict__["facts"]["not_logged_before"] for each in caplog.records] == [0, 2]
+
+
+@pytest.mark.parametrize(
+    ("every_s", "count", "lines"), [(1.0, 1, 0), (0.05, 10, 2)], ids=["probes", "a crowd"]
+)
+def test_only_very_many_connections_without_a_request_are_logged_once_a_minute(
+    refusals: RefusalLog,
+    metrics: Metrics,
+    clock: VirtualClock,
+    caplog: pytest.LogCaptureFixture,
+    every_s: float,
+    count: int,
+    lines: int,
+) -> None:
+    for _ in range(2_000):
+        clock.advance(every_s)
+        refusals.disconnected("10.0.0.9", count)
+
+    assert counted(metrics, "left") == 2_000 * count
+    assert len(said(caplog)) == lines
