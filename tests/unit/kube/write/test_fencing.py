@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any, cast
 
 from extender.kube.client import ApiClient
@@ -21,10 +22,10 @@ from tests.api_server import (
     LoopbackServer,
     connected,
     loopback_server,
-    play,
+    scene,
 )
 from tests.unit.kube.api_double import ApiDouble
-from tests.unit.kube.write.test_bind import order, outcomes
+from tests.unit.kube.write.test_bind import connected_binder, order, outcomes
 
 
 class TermClock:
@@ -43,120 +44,112 @@ class TermClock:
         self.term.begin(until=100.0)
 
 
-Story = Callable[[LoopbackServer, ApiBinder, TermClock], Awaitable[None]]
+@asynccontextmanager
+async def fenced_binder() -> AsyncIterator[tuple[LoopbackServer, ApiBinder, TermClock]]:
+    time = TermClock()
+    async with connected_binder(size=1, fencing=time.term) as (server, binder):
+        yield server, binder, time
 
 
-def run(story: Story) -> None:
-    async def scene() -> None:
-        time = TermClock()
-        async with loopback_server() as server, connected(server, size=1) as pipeline:
-            binder = ApiBinder(pipeline, chance=lambda: 0.0, fencing=time.term)
-            await story(server, binder, time)
+@scene(fenced_binder)
+async def test_a_gang_is_refused_without_a_lease_and_nothing_is_sent(
+    server: LoopbackServer, binder: ApiBinder, time: TermClock, /
+) -> None:
+    time.expire()
+    for index in range(3):
+        server.add_pod(f"w-{index}")
 
-    play(scene())
-
-
-def test_a_gang_is_refused_without_a_lease_and_nothing_is_sent():
-    async def story(server: LoopbackServer, binder: ApiBinder, time: TermClock) -> None:
-        time.expire()
-        for index in range(3):
-            server.add_pod(f"w-{index}")
-
-        got = await outcomes(binder, *(order(f"w-{index}") for index in range(3)))
-        assert got == [bind.NOT_LEADER] * 3
-        assert server.requests == []
-
-    run(story)
+    got = await outcomes(binder, *(order(f"w-{index}") for index in range(3)))
+    assert got == [bind.NOT_LEADER] * 3
+    assert server.requests == []
 
 
-def test_a_term_that_ends_before_the_connection_opens_stops_the_bind():
-    async def story(server: LoopbackServer, binder: ApiBinder, time: TermClock) -> None:
-        server.add_pod("w-0")
-        answer = asyncio.ensure_future(outcomes(binder, order("w-0")))
-        await asyncio.sleep(0)  # the bind is ordered, and the connection is opening
-        time.expire()
+@scene(fenced_binder)
+async def test_a_term_that_ends_before_the_connection_opens_stops_the_bind(
+    server: LoopbackServer, binder: ApiBinder, time: TermClock, /
+) -> None:
+    server.add_pod("w-0")
+    answer = asyncio.ensure_future(outcomes(binder, order("w-0")))
+    await asyncio.sleep(0)  # the bind is ordered, and the connection is opening
+    time.expire()
 
-        assert await answer == [bind.NOT_LEADER]
-        assert server.requests == []
-
-    run(story)
+    assert await answer == [bind.NOT_LEADER]
+    assert server.requests == []
 
 
-def test_a_bind_does_not_continue_in_the_next_term():
-    async def story(server: LoopbackServer, binder: ApiBinder, time: TermClock) -> None:
-        server.add_pod("w-0")
-        answer = asyncio.ensure_future(outcomes(binder, order("w-0")))
-        await asyncio.sleep(0)
+@scene(fenced_binder)
+async def test_a_bind_does_not_continue_in_the_next_term(
+    server: LoopbackServer, binder: ApiBinder, time: TermClock, /
+) -> None:
+    server.add_pod("w-0")
+    answer = asyncio.ensure_future(outcomes(binder, order("w-0")))
+    await asyncio.sleep(0)
+    time.begin_next_term()
+
+    assert await answer == [bind.NOT_LEADER]
+    assert server.requests == []
+
+
+@scene(fenced_binder)
+async def test_a_throttled_bind_is_not_retried_after_its_term(
+    server: LoopbackServer, binder: ApiBinder, time: TermClock, /
+) -> None:
+    server.add_pod("w-0")
+    server.script.append(429)
+    answer = asyncio.ensure_future(outcomes(binder, order("w-0")))
+    await server.has_heard(1)
+    time.expire()
+
+    assert await answer == [bind.NOT_LEADER]
+    assert len(server.requests) == 1
+
+
+@scene(fenced_binder)
+async def test_a_bind_sent_before_the_term_ended_is_read_and_reported_as_bound(
+    server: LoopbackServer, binder: ApiBinder, time: TermClock, /
+) -> None:
+    server.add_pod("w-0")
+    server.script.append(DO_AND_HANG_UP)
+    answer = asyncio.ensure_future(outcomes(binder, order("w-0")))
+    await server.has_heard(1)
+    time.expire()
+
+    assert await answer == [bind.BOUND]
+    assert [request.method for request in server.requests] == ["POST", "GET"]
+
+
+@scene(fenced_binder)
+async def test_a_bind_sent_before_the_term_ended_and_not_visible_is_unknown_and_not_resent(
+    server: LoopbackServer, binder: ApiBinder, time: TermClock, /
+) -> None:
+    server.add_pod("w-0")
+    server.script.append(HANG_UP)
+    answer = asyncio.ensure_future(outcomes(binder, order("w-0")))
+    await server.has_heard(1)
+    time.expire()
+
+    assert await answer == [bind.UNKNOWN]
+    assert [request.method for request in server.requests] == ["POST", "GET"]
+
+
+@scene()
+async def test_a_queued_wake_up_is_not_sent_in_the_next_term() -> None:
+    time = TermClock()
+    async with loopback_server() as server, connected(server) as pipeline:
+        waker = ApiWaker(pipeline, per_s=50, burst=1, fencing=time.term)
+        for name in ("w-0", "w-1"):
+            server.add_pod(name)
+        orders = [
+            WakeOrder(uid=PodUid(f"uid-{name}"), namespace="team", name=name, node="n")
+            for name in ("w-0", "w-1")
+        ]
+        waker.wake(orders)
+        await server.has_heard(1)
         time.begin_next_term()
+        waker.wake(orders[:1])
+        await server.has_heard(2)
 
-        assert await answer == [bind.NOT_LEADER]
-        assert server.requests == []
-
-    run(story)
-
-
-def test_a_throttled_bind_is_not_retried_after_its_term():
-    async def story(server: LoopbackServer, binder: ApiBinder, time: TermClock) -> None:
-        server.add_pod("w-0")
-        server.script.append(429)
-        answer = asyncio.ensure_future(outcomes(binder, order("w-0")))
-        await server.has_heard(1)
-        time.expire()
-
-        assert await answer == [bind.NOT_LEADER]
-        assert len(server.requests) == 1
-
-    run(story)
-
-
-def test_a_bind_sent_before_the_term_ended_is_read_and_reported_as_bound():
-    async def story(server: LoopbackServer, binder: ApiBinder, time: TermClock) -> None:
-        server.add_pod("w-0")
-        server.script.append(DO_AND_HANG_UP)
-        answer = asyncio.ensure_future(outcomes(binder, order("w-0")))
-        await server.has_heard(1)
-        time.expire()
-
-        assert await answer == [bind.BOUND]
-        assert [request.method for request in server.requests] == ["POST", "GET"]
-
-    run(story)
-
-
-def test_a_bind_sent_before_the_term_ended_and_not_visible_is_unknown_and_not_resent():
-    async def story(server: LoopbackServer, binder: ApiBinder, time: TermClock) -> None:
-        server.add_pod("w-0")
-        server.script.append(HANG_UP)
-        answer = asyncio.ensure_future(outcomes(binder, order("w-0")))
-        await server.has_heard(1)
-        time.expire()
-
-        assert await answer == [bind.UNKNOWN]
-        assert [request.method for request in server.requests] == ["POST", "GET"]
-
-    run(story)
-
-
-def test_a_queued_wake_up_is_not_sent_in_the_next_term():
-    async def scene() -> None:
-        time = TermClock()
-        async with loopback_server() as server, connected(server) as pipeline:
-            waker = ApiWaker(pipeline, per_s=50, burst=1, fencing=time.term)
-            for name in ("w-0", "w-1"):
-                server.add_pod(name)
-            orders = [
-                WakeOrder(uid=PodUid(f"uid-{name}"), namespace="team", name=name, node="n")
-                for name in ("w-0", "w-1")
-            ]
-            waker.wake(orders)
-            await server.has_heard(1)
-            time.begin_next_term()
-            waker.wake(orders[:1])
-            await server.has_heard(2)
-
-            assert [request.path.split("/")[6] for request in server.requests] == ["w-0", "w-0"]
-
-    play(scene())
+        assert [request.path.split("/")[6] for request in server.requests] == ["w-0", "w-0"]
 
 
 EVICT = EvictOrder(uid=PodUid("uid-0"), namespace="a", name="old-0", why="for a/needy")

@@ -21,6 +21,7 @@ from tests.api_server import (
     connected,
     loopback_server,
     play,
+    scene,
 )
 
 GANG = GangKey("team/train")
@@ -172,36 +173,34 @@ def test_no_pod_is_evicted_before_each_pod_was_read(caplog):
 
 
 @pytest.mark.parametrize("failure", [500, 429, 409, 403, HANG_UP])
-def test_a_failed_read_of_a_pod_is_retried_and_the_pod_then_evicted(failure: int | str):
+@scene(new_loop=VirtualLoop)
+async def test_a_failed_read_of_a_pod_is_retried_and_the_pod_then_evicted(
+    failure: int | str,
+) -> None:
     evictions = Evictions()
+    async with loopback_server() as server, connected(server, size=1) as pipeline:
+        has_pod(server, "w-0", JOB)
+        server.script.append(failure)
+        ApiPartialBindRollback(pipeline, evictions).evict_all(
+            GANG, [order("w-0")], leaves=ignore, stays=ignore
+        )
+        await server.has_heard(2)
+        await all_responses(pipeline)
 
-    async def scene() -> None:
-        async with loopback_server() as server, connected(server, size=1) as pipeline:
-            has_pod(server, "w-0", JOB)
-            server.script.append(failure)
-            ApiPartialBindRollback(pipeline, evictions).evict_all(
-                GANG, [order("w-0")], leaves=ignore, stays=ignore
-            )
-            await server.has_heard(2)
-            await all_responses(pipeline)
-
-    play(scene(), VirtualLoop)
     assert evictions.asked == ["w-0"]
 
 
-def test_no_pod_is_evicted_if_reads_never_succeed(caplog):
+@scene(new_loop=VirtualLoop)
+async def test_no_pod_is_evicted_if_reads_never_succeed(caplog) -> None:
     evictions = Evictions()
+    async with loopback_server() as server, connected(server, size=1) as pipeline:
+        has_pod(server, "w-0", JOB)
+        server.script.extend([500] * 10)
+        rollback = ApiPartialBindRollback(pipeline, evictions, chance=lambda: 0.0)
+        rollback.evict_all(GANG, [order("w-0")], leaves=ignore, stays=ignore)
+        await server.has_heard(ROLLBACK_ATTEMPTS)
+        await all_responses(pipeline)
 
-    async def scene() -> None:
-        async with loopback_server() as server, connected(server, size=1) as pipeline:
-            has_pod(server, "w-0", JOB)
-            server.script.extend([500] * 10)
-            rollback = ApiPartialBindRollback(pipeline, evictions, chance=lambda: 0.0)
-            rollback.evict_all(GANG, [order("w-0")], leaves=ignore, stays=ignore)
-            await server.has_heard(ROLLBACK_ATTEMPTS)
-            await all_responses(pipeline)
-
-    play(scene(), VirtualLoop)
     assert evictions.asked == []
     assert "not every pod has a controller" in caplog.text
 
@@ -210,38 +209,34 @@ NO_POD = ["<html>", ["<html>"], {"metadata": 3}, {"kind": "Status"}, None]
 
 
 @pytest.mark.parametrize("said", NO_POD)
-def test_a_response_that_is_no_pod_is_requested_again(said: object):
+@scene(new_loop=VirtualLoop)
+async def test_a_response_that_is_no_pod_is_requested_again(said: object) -> None:
     evictions = Evictions()
+    async with loopback_server() as server, connected(server, size=1) as pipeline:
+        server.objects["/api/v1/namespaces/team/pods/w-0"] = said
+        rollback = ApiPartialBindRollback(pipeline, evictions, chance=lambda: 0.0)
+        rollback.evict_all(GANG, [order("w-0")], leaves=ignore, stays=ignore)
+        await server.has_heard(1)
+        await all_responses(pipeline)
+        has_pod(server, "w-0", JOB)
+        await server.has_heard(3)
+        await all_responses(pipeline)
 
-    async def scene() -> None:
-        async with loopback_server() as server, connected(server, size=1) as pipeline:
-            server.objects["/api/v1/namespaces/team/pods/w-0"] = said
-            rollback = ApiPartialBindRollback(pipeline, evictions, chance=lambda: 0.0)
-            rollback.evict_all(GANG, [order("w-0")], leaves=ignore, stays=ignore)
-            await server.has_heard(1)
-            await all_responses(pipeline)
-            has_pod(server, "w-0", JOB)
-            await server.has_heard(3)
-            await all_responses(pipeline)
-
-    play(scene(), VirtualLoop)
     assert evictions.asked == ["w-0"]
 
 
-def test_no_pod_is_evicted_and_it_is_logged_if_the_read_never_returns_a_pod(caplog):
+@scene(new_loop=VirtualLoop)
+async def test_no_pod_is_evicted_and_it_is_logged_if_the_read_never_returns_a_pod(caplog) -> None:
     evictions, left, stayed = Evictions(), [], []
+    async with loopback_server() as server, connected(server, size=1) as pipeline:
+        has_pod(server, "w-0", JOB)
+        server.objects["/api/v1/namespaces/team/pods/w-1"] = ["<html>"]
+        rollback = ApiPartialBindRollback(pipeline, evictions, chance=lambda: 0.0)
+        orders = [order("w-0"), order("w-1")]
+        rollback.evict_all(GANG, orders, leaves=left.append, stays=stayed.append)
+        await server.has_heard(1 + ROLLBACK_ATTEMPTS)
+        await all_responses(pipeline)
 
-    async def scene() -> None:
-        async with loopback_server() as server, connected(server, size=1) as pipeline:
-            has_pod(server, "w-0", JOB)
-            server.objects["/api/v1/namespaces/team/pods/w-1"] = ["<html>"]
-            rollback = ApiPartialBindRollback(pipeline, evictions, chance=lambda: 0.0)
-            orders = [order("w-0"), order("w-1")]
-            rollback.evict_all(GANG, orders, leaves=left.append, stays=stayed.append)
-            await server.has_heard(1 + ROLLBACK_ATTEMPTS)
-            await all_responses(pipeline)
-
-    play(scene(), VirtualLoop)
     assert (evictions.asked, left, stayed) == ([], [], [GANG])
     assert "not every pod has a controller" in caplog.text
 
@@ -253,20 +248,18 @@ async def all_responses(pipeline: Pipeline) -> None:
     await answered.wait()
 
 
-def test_a_rollback_requested_in_an_earlier_term_evicts_no_pod(caplog):
+@scene()
+async def test_a_rollback_requested_in_an_earlier_term_evicts_no_pod(caplog) -> None:
     """A leader in between may have completed the gang: its deadline restarts with the term."""
     evictions, term = Evictions(), Term(lambda: 0.0)
     term.begin(until=1.0)
+    async with loopback_server() as server, connected(server, size=1) as pipeline:
+        has_pod(server, "w-0", JOB)
+        rollback = ApiPartialBindRollback(pipeline, evictions, fencing=term)
+        rollback.evict_all(GANG, [order("w-0")], leaves=ignore, stays=ignore)
+        term.end()
+        term.begin(until=1.0)
+        await all_responses(pipeline)
 
-    async def scene() -> None:
-        async with loopback_server() as server, connected(server, size=1) as pipeline:
-            has_pod(server, "w-0", JOB)
-            rollback = ApiPartialBindRollback(pipeline, evictions, fencing=term)
-            rollback.evict_all(GANG, [order("w-0")], leaves=ignore, stays=ignore)
-            term.end()
-            term.begin(until=1.0)
-            await all_responses(pipeline)
-
-    play(scene())
     assert evictions.asked == []
     assert "partly bound gang is not evicted" in caplog.text
