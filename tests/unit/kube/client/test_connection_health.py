@@ -14,30 +14,22 @@ from extender.kube.connection import (
     Reply,
 )
 from extender.kube.write import bind
-from extender.kube.write.bind import ApiBinder
 from tests.api_server import NEVER, VirtualLoop, connected, loopback_server, scene
-from tests.unit.kube.write.test_bind import order, outcomes
+from tests.unit.kube.write.test_bind import Binds, connected_binder
 
 FOR_EVER_S = 60.0
 ANSWERED = b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n"
 
 
-@scene()
-async def test_a_bind_lost_on_its_way_is_noticed_and_sent_again_soon() -> None:
-    async with (
-        loopback_server() as server,
-        connected(server, silence_s=FOR_EVER_S, check_after_s=0.1) as pipeline,
-    ):
-        binder = ApiBinder(pipeline, chance=lambda: 0.0)
-        for index in range(4):
-            server.add_pod(f"w-{index}")
-        server.script.append(NEVER)
-        began = time.monotonic()
+@scene(connected_binder, silence_s=FOR_EVER_S, check_after_s=0.1)
+async def test_a_bind_lost_on_its_way_is_noticed_and_sent_again_soon(binds: Binds, /) -> None:
+    gang = binds.gang(4)
+    binds.server.script.append(NEVER)
+    began = time.monotonic()
 
-        gang = [order(f"w-{index}") for index in range(4)]
-        assert await outcomes(binder, *gang) == [bind.BOUND] * 4
-        assert time.monotonic() - began < FOR_EVER_S / 2
-        assert next(each.path for each in server.asked("GET")) == "/version"
+    assert await binds.outcomes(*gang) == [bind.BOUND] * 4
+    assert time.monotonic() - began < FOR_EVER_S / 2
+    assert next(each.path for each in binds.server.asked("GET")) == "/version"
 
 
 @scene()

@@ -32,21 +32,21 @@ def live(min_member: object = 4) -> dict[str, object]:
     }
 
 
+class Reads:
+    """Reads, and the API server that answers them."""
+
+    def __init__(self, server: LoopbackServer, groups: GroupReads) -> None:
+        self.server = server
+        self._groups = groups
+
+    async def read(self, group: PodGroup = GROUP) -> PodGroup | None:
+        return await asyncio.wrap_future(self._groups.read(group))
+
+
 @asynccontextmanager
-async def connected_reads() -> AsyncIterator[tuple[LoopbackServer, GroupReads]]:
+async def connected_reads() -> AsyncIterator[tuple[Reads]]:
     async with loopback_server() as server, connected(server) as pipeline:
-        yield server, GroupReads(pipeline)
-
-
-@scene(connected_reads)
-async def test_a_pod_group_is_read_from_the_api_server_and_not_from_the_cache(
-    server: LoopbackServer, groups: GroupReads, /
-) -> None:
-    server.objects[PATH] = live(min_member=4)
-    group = await asyncio.wrap_future(groups.read(GROUP))
-
-    assert group is not None
-    assert (group.key, group.uid, group.min_member) == ("team/train", "g-1", 4)
+        yield (Reads(server, GroupReads(pipeline)),)
 
 
 @pytest.mark.parametrize(
@@ -59,81 +59,69 @@ async def test_a_pod_group_is_read_from_the_api_server_and_not_from_the_cache(
     ],
 )
 @scene(connected_reads)
-async def test_a_pod_group_of_each_dialect_is_read_at_its_path(
-    server: LoopbackServer, groups: GroupReads, /, dialect, path
+async def test_a_pod_group_of_each_dialect_is_read_from_the_api_server_and_not_from_the_cache(
+    reads: Reads, /, dialect: str, path: str
 ) -> None:
-    server.objects[f"{path}namespaces/team/podgroups/train"] = live()
-    group = await asyncio.wrap_future(groups.read(replace(GROUP, dialect=dialect)))
+    reads.server.objects[f"{path}namespaces/team/podgroups/train"] = live(min_member=4)
+    group = await reads.read(replace(GROUP, dialect=dialect))
 
     assert group is not None
-    assert group.dialect == dialect
+    assert (group.dialect, group.key, group.uid, group.min_member) == (
+        dialect,
+        "team/train",
+        "g-1",
+        4,
+    )
 
 
 @scene(connected_reads)
-async def test_a_pod_group_that_does_not_exist_is_none(
-    server: LoopbackServer, groups: GroupReads, /
-) -> None:
-    assert await asyncio.wrap_future(groups.read(GROUP)) is None
+async def test_a_pod_group_that_does_not_exist_is_none(reads: Reads, /) -> None:
+    assert await reads.read() is None
 
 
 @scene(connected_reads)
-async def test_a_gang_without_a_pod_group_is_not_requested(
-    server: LoopbackServer, groups: GroupReads, /
-) -> None:
+async def test_a_gang_without_a_pod_group_is_not_requested(reads: Reads, /) -> None:
     implicit = replace(GROUP, dialect="")
 
-    assert groups.read(implicit).result(0) is implicit
-    assert server.requests == []
+    assert await reads.read(implicit) is implicit
+    assert reads.server.requests == []
 
 
 @scene(connected_reads)
-async def test_an_invalid_pod_group_names_its_problem(
-    server: LoopbackServer, groups: GroupReads, /
-) -> None:
-    server.objects[PATH] = live(min_member="four")
-    group = await asyncio.wrap_future(groups.read(GROUP))
+async def test_an_invalid_pod_group_names_its_problem(reads: Reads, /) -> None:
+    reads.server.objects[PATH] = live(min_member="four")
+    group = await reads.read()
 
     assert group is not None
     assert "minMember" in group.problem
 
 
 @scene(connected_reads)
-async def test_a_read_is_retried_once_after_a_closed_connection(
-    server: LoopbackServer, groups: GroupReads, /
-) -> None:
-    server.objects[PATH] = live()
-    server.script.append(HANG_UP)
+async def test_a_read_is_retried_once_after_a_closed_connection(reads: Reads, /) -> None:
+    reads.server.objects[PATH] = live()
+    reads.server.script.append(HANG_UP)
+    assert await reads.read() is not None
 
-    assert await asyncio.wrap_future(groups.read(GROUP)) is not None
-
-
-@scene(connected_reads)
-async def test_a_server_that_keeps_closing_the_connection_is_unreachable(
-    server: LoopbackServer, groups: GroupReads, /
-) -> None:
-    server.script.extend([HANG_UP, HANG_UP])
-
+    reads.server.script.extend([HANG_UP, HANG_UP])
     with pytest.raises(NoResponse, match="no response"):
-        await asyncio.wrap_future(groups.read(GROUP))
+        await reads.read()
 
 
 @pytest.mark.parametrize("status", [401, 403, 429, 500, 503])
 @scene(connected_reads)
 async def test_a_refused_read_is_an_error_and_not_an_absent_group(
-    server: LoopbackServer, groups: GroupReads, /, status
+    reads: Reads, /, status: int
 ) -> None:
-    server.script.append(status)
+    reads.server.script.append(status)
 
     with pytest.raises(ApiError) as refused:
-        await asyncio.wrap_future(groups.read(GROUP))
+        await reads.read()
     assert refused.value.status == status
 
 
 @scene(connected_reads)
-async def test_a_response_that_is_no_object_is_an_error(
-    server: LoopbackServer, groups: GroupReads, /
-) -> None:
-    server.objects[PATH] = ["not", "an", "object"]
+async def test_a_response_that_is_no_object_is_an_error(reads: Reads, /) -> None:
+    reads.server.objects[PATH] = ["not", "an", "object"]
 
     with pytest.raises(ApiError, match="not a PodGroup"):
-        await asyncio.wrap_future(groups.read(GROUP))
+        await reads.read()

@@ -5,27 +5,22 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import AsyncIterator
+from concurrent.futures import Future
 from contextlib import asynccontextmanager
 from typing import Any, cast
 
+import pytest
+
 from extender.kube.client import ApiClient
 from extender.kube.write import bind
-from extender.kube.write.bind import ApiBinder
 from extender.kube.write.evict import ApiEvictor
 from extender.kube.write.wake import ApiWaker
 from extender.leader.fencing import Term
 from extender.model.pod import PodUid
-from extender.ports import EvictOrder, EvictResult, WakeOrder
-from tests.api_server import (
-    DO_AND_HANG_UP,
-    HANG_UP,
-    LoopbackServer,
-    connected,
-    loopback_server,
-    scene,
-)
+from extender.ports import BindOutcome, EvictOrder, EvictOutcome, EvictResult, WakeOrder
+from tests.api_server import DO_AND_HANG_UP, HANG_UP, connected, loopback_server, scene
 from tests.unit.kube.api_double import ApiDouble
-from tests.unit.kube.write.test_bind import connected_binder, order, outcomes
+from tests.unit.kube.write.test_bind import Binds, connected_binder
 
 
 class TermClock:
@@ -45,91 +40,62 @@ class TermClock:
 
 
 @asynccontextmanager
-async def fenced_binder() -> AsyncIterator[tuple[LoopbackServer, ApiBinder, TermClock]]:
+async def fenced_binder() -> AsyncIterator[tuple[Binds, TermClock]]:
     time = TermClock()
-    async with connected_binder(size=1, fencing=time.term) as (server, binder):
-        yield server, binder, time
+    async with connected_binder(size=1, fencing=time.term) as (binds,):
+        yield binds, time
 
 
 @scene(fenced_binder)
 async def test_a_gang_is_refused_without_a_lease_and_nothing_is_sent(
-    server: LoopbackServer, binder: ApiBinder, time: TermClock, /
+    binds: Binds, time: TermClock, /
 ) -> None:
     time.expire()
-    for index in range(3):
-        server.add_pod(f"w-{index}")
 
-    got = await outcomes(binder, *(order(f"w-{index}") for index in range(3)))
-    assert got == [bind.NOT_LEADER] * 3
-    assert server.requests == []
+    assert await binds.outcomes(*binds.gang(3)) == [bind.NOT_LEADER] * 3
+    assert binds.server.requests == []
 
 
+@pytest.mark.parametrize("begins_again", [False, True])
 @scene(fenced_binder)
 async def test_a_term_that_ends_before_the_connection_opens_stops_the_bind(
-    server: LoopbackServer, binder: ApiBinder, time: TermClock, /
+    binds: Binds, time: TermClock, /, begins_again: bool
 ) -> None:
-    server.add_pod("w-0")
-    answer = asyncio.ensure_future(outcomes(binder, order("w-0")))
+    answer = asyncio.ensure_future(binds.outcomes(*binds.gang(1)))
     await asyncio.sleep(0)  # the bind is ordered, and the connection is opening
-    time.expire()
+    if begins_again:
+        time.begin_next_term()
+    else:
+        time.expire()
 
     assert await answer == [bind.NOT_LEADER]
-    assert server.requests == []
+    assert binds.server.requests == []
 
 
+@pytest.mark.parametrize(
+    ("response", "outcome", "methods"),
+    [
+        pytest.param(429, bind.NOT_LEADER, ["POST"], id="throttled: not retried"),
+        pytest.param(DO_AND_HANG_UP, bind.BOUND, ["POST", "GET"], id="lost, and the pod is bound"),
+        pytest.param(HANG_UP, bind.UNKNOWN, ["POST", "GET"], id="lost, and the pod is not bound"),
+    ],
+)
 @scene(fenced_binder)
-async def test_a_bind_does_not_continue_in_the_next_term(
-    server: LoopbackServer, binder: ApiBinder, time: TermClock, /
+async def test_a_bind_sent_before_the_term_ended_is_only_read_after_it(
+    binds: Binds,
+    time: TermClock,
+    /,
+    response: int | str,
+    outcome: BindOutcome,
+    methods: list[str],
 ) -> None:
-    server.add_pod("w-0")
-    answer = asyncio.ensure_future(outcomes(binder, order("w-0")))
-    await asyncio.sleep(0)
-    time.begin_next_term()
-
-    assert await answer == [bind.NOT_LEADER]
-    assert server.requests == []
-
-
-@scene(fenced_binder)
-async def test_a_throttled_bind_is_not_retried_after_its_term(
-    server: LoopbackServer, binder: ApiBinder, time: TermClock, /
-) -> None:
-    server.add_pod("w-0")
-    server.script.append(429)
-    answer = asyncio.ensure_future(outcomes(binder, order("w-0")))
-    await server.has_heard(1)
+    binds.server.script.append(response)
+    answer = asyncio.ensure_future(binds.outcomes(*binds.gang(1)))
+    await binds.server.has_heard(1)
     time.expire()
 
-    assert await answer == [bind.NOT_LEADER]
-    assert len(server.requests) == 1
-
-
-@scene(fenced_binder)
-async def test_a_bind_sent_before_the_term_ended_is_read_and_reported_as_bound(
-    server: LoopbackServer, binder: ApiBinder, time: TermClock, /
-) -> None:
-    server.add_pod("w-0")
-    server.script.append(DO_AND_HANG_UP)
-    answer = asyncio.ensure_future(outcomes(binder, order("w-0")))
-    await server.has_heard(1)
-    time.expire()
-
-    assert await answer == [bind.BOUND]
-    assert [request.method for request in server.requests] == ["POST", "GET"]
-
-
-@scene(fenced_binder)
-async def test_a_bind_sent_before_the_term_ended_and_not_visible_is_unknown_and_not_resent(
-    server: LoopbackServer, binder: ApiBinder, time: TermClock, /
-) -> None:
-    server.add_pod("w-0")
-    server.script.append(HANG_UP)
-    answer = asyncio.ensure_future(outcomes(binder, order("w-0")))
-    await server.has_heard(1)
-    time.expire()
-
-    assert await answer == [bind.UNKNOWN]
-    assert [request.method for request in server.requests] == ["POST", "GET"]
+    assert await answer == [outcome]
+    assert [request.method for request in binds.server.requests] == methods
 
 
 @scene()
@@ -137,10 +103,8 @@ async def test_a_queued_wake_up_is_not_sent_in_the_next_term() -> None:
     time = TermClock()
     async with loopback_server() as server, connected(server) as pipeline:
         waker = ApiWaker(pipeline, per_s=50, burst=1, fencing=time.term)
-        for name in ("w-0", "w-1"):
-            server.add_pod(name)
         orders = [
-            WakeOrder(uid=PodUid(f"uid-{name}"), namespace="team", name=name, node="n")
+            WakeOrder(uid=PodUid(server.add_pod(name).uid), namespace="team", name=name, node="n")
             for name in ("w-0", "w-1")
         ]
         waker.wake(orders)
@@ -155,29 +119,35 @@ async def test_a_queued_wake_up_is_not_sent_in_the_next_term() -> None:
 EVICT = EvictOrder(uid=PodUid("uid-0"), namespace="a", name="old-0", why="for a/needy")
 
 
-def test_no_pod_is_evicted_without_a_lease():
+def evict(api: ApiDouble, time: TermClock, **facts: Any) -> Future[EvictOutcome]:
+    return ApiEvictor(cast(ApiClient, api), fencing=time.term, **facts).evict([EVICT])[0]
+
+
+def is_cancelled(eviction: Future[EvictOutcome]) -> bool:
+    return type(eviction.exception(5)).__name__ == "CancelledError"
+
+
+def test_pods_are_evicted_only_while_the_lease_is_held() -> None:
     time, api = TermClock(), ApiDouble()
+    assert evict(api, time).result(5).result is EvictResult.LEAVING
+    api.asked.clear()
     time.expire()
-    evictor = ApiEvictor(cast(ApiClient, api), fencing=time.term)
 
-    assert evictor.evict([EVICT])[0].cancelled()
+    assert evict(api, time).cancelled()
     assert api.asked == []
-    evictor.stop()
 
 
-def test_a_queued_eviction_is_cancelled_when_its_term_ends():
+def test_a_queued_eviction_is_cancelled_when_its_term_ends() -> None:
     time, api, may_go = TermClock(), ApiDouble(), threading.Event()
-    evictor = ApiEvictor(cast(ApiClient, api), wait=lambda _: may_go.wait(5), fencing=time.term)
-    outcome = evictor.evict([EVICT])[0]
+    eviction = evict(api, time, wait=lambda _: may_go.wait(5))
     time.begin_next_term()
     may_go.set()
 
-    assert type(outcome.exception(5)).__name__ == "CancelledError"
+    assert is_cancelled(eviction)
     assert api.asked == []
-    evictor.stop()
 
 
-def test_a_throttled_eviction_is_not_retried_in_another_term():
+def test_a_throttled_eviction_is_not_retried_in_another_term() -> None:
     api = ApiDouble({"POST /api/v1/namespaces/a/pods/old-0/eviction": [(429, {"message": "no"})]})
     time = TermClock()
 
@@ -185,14 +155,11 @@ def test_a_throttled_eviction_is_not_retried_in_another_term():
         if len(api.asked) == 2:
             time.begin_next_term()
 
-    evictor = ApiEvictor(cast(ApiClient, api), wait=wait, fencing=time.term)
-
-    assert type(evictor.evict([EVICT])[0].exception(5)).__name__ == "CancelledError"
+    assert is_cancelled(evict(api, time, wait=wait))
     assert len(api.asked) == 2
-    evictor.stop()
 
 
-def test_an_eviction_whose_condition_was_written_in_one_term_is_not_sent_in_the_next():
+def test_an_eviction_whose_condition_was_written_in_one_term_is_not_sent_in_the_next() -> None:
     time = TermClock()
 
     class SlowCondition(ApiDouble):
@@ -202,16 +169,5 @@ def test_an_eviction_whose_condition_was_written_in_one_term_is_not_sent_in_the_
             return said
 
     api = SlowCondition()
-    evictor = ApiEvictor(cast(ApiClient, api), fencing=time.term)
-
-    assert type(evictor.evict([EVICT])[0].exception(5)).__name__ == "CancelledError"
+    assert is_cancelled(evict(api, time))
     assert [asked.method for asked in api.asked] == ["PATCH"]
-    evictor.stop()
-
-
-def test_pods_are_evicted_while_the_lease_is_held():
-    time, api = TermClock(), ApiDouble()
-    evictor = ApiEvictor(cast(ApiClient, api), fencing=time.term)
-
-    assert evictor.evict([EVICT])[0].result(5).result is EvictResult.LEAVING
-    evictor.stop()

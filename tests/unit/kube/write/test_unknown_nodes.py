@@ -10,22 +10,21 @@ import pytest
 from msgspec.structs import replace
 
 from extender.kube.write import bind
-from extender.kube.write.bind import ApiBinder
 from extender.kube.write.bind_limiter import MAX_LIMIT
 from extender.ports import BindOrder, Whose
-from tests.api_server import NEVER, LoopbackServer, VirtualLoop, scene
-from tests.unit.kube.write.test_bind import connected_binder, order, outcomes
+from tests.api_server import NEVER, VirtualLoop, scene
+from tests.unit.kube.write.test_bind import Binds, connected_binder, order
 
 EVERY_KIND = pytest.mark.parametrize("whose", list(Whose))
 
 
 @asynccontextmanager
-async def without_nodes(size: int = 1) -> AsyncIterator[tuple[LoopbackServer, ApiBinder]]:
+async def without_nodes(size: int = 1) -> AsyncIterator[tuple[Binds]]:
     """A pod, and a binder that knows no node but n-0."""
     facts = {"is_exempt": lambda pod: True, "knows_node": lambda name: name == "n-0"}
-    async with connected_binder(size=size, **facts) as (server, binder):
-        server.add_pod("w-0")
-        yield server, binder
+    async with connected_binder(size=size, **facts) as (binds,):
+        binds.server.add_pod("w-0")
+        yield (binds,)
 
 
 def bound_for(whose: Whose, node: str = "n-1") -> BindOrder:
@@ -34,101 +33,87 @@ def bound_for(whose: Whose, node: str = "n-1") -> BindOrder:
 
 @EVERY_KIND
 @scene(without_nodes, new_loop=VirtualLoop)
-async def test_no_pod_is_bound_to_a_node_that_does_not_exist(
-    server: LoopbackServer, binder: ApiBinder, /, whose: Whose
-) -> None:
-    assert await outcomes(binder, bound_for(whose)) == [bind.NO_NODE]
-    assert not server.asked("POST")
-    assert not server.node_of("w-0")
+async def test_no_pod_is_bound_to_a_node_that_does_not_exist(binds: Binds, /, whose: Whose) -> None:
+    assert await binds.outcomes(bound_for(whose)) == [bind.NO_NODE]
+    assert not binds.server.asked("POST")
+    assert not binds.server.node_of("w-0")
 
 
 @EVERY_KIND
 @scene(without_nodes, new_loop=VirtualLoop)
 async def test_a_node_that_our_watch_has_not_delivered_yet_is_found(
-    server: LoopbackServer, binder: ApiBinder, /, whose: Whose
+    binds: Binds, /, whose: Whose
 ) -> None:
-    server.nodes.append("n-1")
+    binds.server.nodes.append("n-1")
 
-    assert await outcomes(binder, bound_for(whose)) == [bind.BOUND]
-    assert server.node_of("w-0") == "n-1"
+    assert await binds.outcomes(bound_for(whose)) == [bind.BOUND]
+    assert binds.server.node_of("w-0") == "n-1"
 
 
 @scene(without_nodes, new_loop=VirtualLoop)
-async def test_a_node_in_the_cache_is_not_requested(
-    server: LoopbackServer, binder: ApiBinder, /
-) -> None:
-    assert await outcomes(binder, bound_for(Whose.OURS, "n-0")) == [bind.BOUND]
-    assert not server.asked("GET")
+async def test_a_node_in_the_cache_is_not_requested(binds: Binds, /) -> None:
+    assert await binds.outcomes(bound_for(Whose.OURS, "n-0")) == [bind.BOUND]
+    assert not binds.server.asked("GET")
 
 
 @pytest.mark.parametrize(
     "name", ["", "n-1&limit=500", "n 1", "n\r\nx: y", "N-1", "n/../x", "n%31", "nö", "n" * 254]
 )
 @scene(without_nodes, new_loop=VirtualLoop)
-async def test_an_invalid_node_name_is_never_requested(
-    server: LoopbackServer, binder: ApiBinder, /, name: str
-) -> None:
-    assert await outcomes(binder, bound_for(Whose.SCHEDULERS, name)) == [bind.NO_NODE]
-    assert not server.requests
+async def test_an_invalid_node_name_is_never_requested(binds: Binds, /, name: str) -> None:
+    assert await binds.outcomes(bound_for(Whose.SCHEDULERS, name)) == [bind.NO_NODE]
+    assert not binds.server.requests
 
 
 @scene(without_nodes, new_loop=VirtualLoop)
-async def test_a_failed_read_of_a_node_is_retried(
-    server: LoopbackServer, binder: ApiBinder, /
-) -> None:
-    server.nodes.append("n-1")
-    server.script.append(503)
+async def test_a_failed_read_of_a_node_is_retried(binds: Binds, /) -> None:
+    binds.server.nodes.append("n-1")
+    binds.server.script.append(503)
 
-    assert await outcomes(binder, bound_for(Whose.SCHEDULERS)) == [bind.BOUND]
+    assert await binds.outcomes(bound_for(Whose.SCHEDULERS)) == [bind.BOUND]
 
 
 @scene(without_nodes, new_loop=VirtualLoop)
-async def test_without_permission_to_list_nodes_binding_continues(
-    server: LoopbackServer, binder: ApiBinder, /
-) -> None:
-    server.script.append(403)
+async def test_without_permission_to_list_nodes_binding_continues(binds: Binds, /) -> None:
+    binds.server.script.append(403)
 
-    assert await outcomes(binder, bound_for(Whose.SCHEDULERS)) == [bind.BOUND]
+    assert await binds.outcomes(bound_for(Whose.SCHEDULERS)) == [bind.BOUND]
 
 
 @scene(without_nodes, new_loop=VirtualLoop)
-async def test_a_bind_whose_node_was_still_being_read_has_certainly_failed(
-    server: LoopbackServer, binder: ApiBinder, /
-) -> None:
-    server.script.append(NEVER)
+async def test_a_bind_whose_node_was_still_being_read_has_certainly_failed(binds: Binds, /) -> None:
+    binds.server.script.append(NEVER)
 
-    assert await outcomes(binder, bound_for(Whose.OURS), within_s=0.05) == [bind.TIMED_OUT]
+    assert await binds.outcomes(bound_for(Whose.OURS), within_s=0.05) == [bind.TIMED_OUT]
 
 
 @scene(without_nodes, new_loop=VirtualLoop)
-async def test_other_pods_of_the_gang_do_not_wait_for_the_node_read(
-    server: LoopbackServer, binder: ApiBinder, /
-) -> None:
-    server.add_pod("w-1")
+async def test_other_pods_of_the_gang_do_not_wait_for_the_node_read(binds: Binds, /) -> None:
+    binds.server.add_pod("w-1")
     other = replace(order("w-1"), node="n-0")
 
-    found = await outcomes(binder, bound_for(Whose.OURS), other)
+    found = await binds.outcomes(bound_for(Whose.OURS), other)
     assert found == [bind.NO_NODE, bind.BOUND]
 
 
 @scene(without_nodes, new_loop=VirtualLoop, size=MAX_LIMIT + 1)
 async def test_a_pod_whose_node_was_read_does_not_overtake_pods_that_wait_in_the_limiter(
-    server: LoopbackServer, binder: ApiBinder, /
+    binds: Binds, /
 ) -> None:
-    server.nodes.append("n-1")
-    server.held = {"POST"}
-    server.goes_on.clear()
+    binds.server.nodes.append("n-1")
+    binds.server.held = {"POST"}
+    binds.server.goes_on.clear()
     crowd = [replace(order(f"c-{index}"), node="n-0") for index in range(MAX_LIMIT)]
     gang = [replace(order(f"g-{index}"), node="n-0") for index in range(2)]
     for each in (*crowd, *gang):
-        server.add_pod(each.name)
-    before = asyncio.ensure_future(outcomes(binder, *crowd))  # takes all slots of the limiter
-    waiting = asyncio.ensure_future(outcomes(binder, *gang))
-    late = asyncio.ensure_future(outcomes(binder, bound_for(Whose.OURS)))
-    await server.has_heard(MAX_LIMIT + 1)
+        binds.server.add_pod(each.name)
+    before = asyncio.ensure_future(binds.outcomes(*crowd))  # takes all slots of the limiter
+    waiting = asyncio.ensure_future(binds.outcomes(*gang))
+    late = asyncio.ensure_future(binds.outcomes(bound_for(Whose.OURS)))
+    await binds.server.has_heard(MAX_LIMIT + 1)
     await asyncio.sleep(0.1)  # of virtual time: the node is read
-    server.goes_on.set()
+    binds.server.goes_on.set()
 
     assert await late + await waiting + await before == [bind.BOUND] * (3 + MAX_LIMIT)
-    posts = [each.path.split("/")[6] for each in server.asked("POST")]
+    posts = [each.path.split("/")[6] for each in binds.server.asked("POST")]
     assert posts[MAX_LIMIT:] == ["g-0", "g-1", "w-0"]
