@@ -117,13 +117,6 @@ class WatchedApi:
             self._events.append(Event(self._version, path, "SAID", line))
             self.changed.notify_all()
 
-    def bookmark(self, path: str) -> None:
-        with self.changed:
-            self._version += 1
-            meta = {"resourceVersion": str(self._version)}
-            self._events.append(Event(self._version, path, "BOOKMARK", {"metadata": meta}))
-            self.changed.notify_all()
-
     def compact(self) -> None:
         """Drop the history: a watch from an older version must list again."""
         with self.changed:
