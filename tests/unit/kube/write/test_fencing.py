@@ -1,4 +1,4 @@
-"""A request is only sent in the term in which it was ordered, however long it waited."""
+"""A request is only sent in the term in which it was ordered, unless it needs no lease."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from concurrent.futures import Future
 from contextlib import asynccontextmanager
 from typing import Any, cast
 
+import msgspec
 import pytest
 
 from extender.kube.client import ApiClient
@@ -17,10 +18,26 @@ from extender.kube.write.evict import ApiEvictor
 from extender.kube.write.wake import ApiWaker
 from extender.leader.fencing import Term
 from extender.model.pod import PodUid
-from extender.ports import BindOutcome, EvictOrder, EvictOutcome, EvictResult, WakeOrder
-from tests.api_server import DO_AND_HANG_UP, HANG_UP, connected, loopback_server, scene
+from extender.ports import (
+    BindOrder,
+    BindOutcome,
+    EvictOrder,
+    EvictOutcome,
+    EvictResult,
+    WakeOrder,
+    Whose,
+)
+from tests.api_server import (
+    DO_AND_HANG_UP,
+    HANG_UP,
+    NEVER,
+    VirtualLoop,
+    connected,
+    loopback_server,
+    scene,
+)
 from tests.unit.kube.api_double import ApiDouble
-from tests.unit.kube.write.test_bind import Binds, connected_binder
+from tests.unit.kube.write.test_bind import Binds, connected_binder, order
 
 
 class TermClock:
@@ -171,3 +188,57 @@ def test_an_eviction_whose_condition_was_written_in_one_term_is_not_sent_in_the_
     api = SlowCondition()
     assert is_cancelled(evict(api, time))
     assert [asked.method for asked in api.asked] == ["PATCH"]
+
+
+def bind_order(whose: Whose) -> BindOrder:
+    return msgspec.structs.replace(order("w-0"), whose=whose)
+
+
+def without_lease(exempt: str = "uid-w-0") -> Any:
+    """A binder that never held the lease."""
+    return connected_binder(
+        fencing=Term(lambda: 0.0), is_exempt=lambda pod: pod.metadata.uid == exempt
+    )
+
+
+@pytest.mark.parametrize(
+    ("whose", "script", "outcome", "methods"),
+    [
+        pytest.param(Whose.SCHEDULERS, [], bind.BOUND, ["POST"], id="kube-scheduler decided it"),
+        pytest.param(Whose.SCHEDULERS, [503], bind.BOUND, ["POST"] * 2, id="it is retried"),
+        pytest.param(Whose.UNKNOWN, [], bind.BOUND, ["GET", "POST"], id="exempt by its pod"),
+        pytest.param(Whose.UNKNOWN, [404], bind.POD_GONE, ["GET"], id="a deleted pod"),
+        pytest.param(Whose.UNKNOWN, [NEVER], bind.TIMED_OUT, ["GET"], id="a pod still being read"),
+    ],
+)
+@scene(without_lease, new_loop=VirtualLoop)
+async def test_a_bind_that_needs_no_gang_is_sent_without_a_lease_and_an_unknown_pod_is_read_first(
+    binds: Binds,
+    /,
+    whose: Whose,
+    script: list[int | str],
+    outcome: BindOutcome,
+    methods: list[str],
+) -> None:
+    binds.server.add_pod("w-0")
+    binds.server.script.extend(script)
+
+    assert await binds.outcomes(bind_order(whose), within_s=2.0) == [outcome]
+    assert [each.method for each in binds.server.requests] == methods
+
+
+@scene(without_lease, exempt="uid-of-another")
+async def test_an_unknown_pod_that_is_not_exempt_is_not_bound(binds: Binds, /) -> None:
+    binds.server.add_pod("w-0")
+
+    assert await binds.outcomes(bind_order(Whose.UNKNOWN)) == [bind.NOT_EXEMPT]
+    assert [each.method for each in binds.server.requests] == ["GET"]
+
+
+@scene(without_lease)
+async def test_beside_an_exempt_bind_our_own_is_refused_without_a_lease(binds: Binds, /) -> None:
+    exempt, ours = binds.gang(2)
+    exempt = msgspec.structs.replace(exempt, whose=Whose.SCHEDULERS)
+
+    assert await binds.outcomes(exempt, ours) == [bind.BOUND, bind.NOT_LEADER]
+    assert not binds.server.node_of("w-1")

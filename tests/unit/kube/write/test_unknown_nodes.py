@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from extender.kube.write import bind
 from extender.kube.write.bind_limiter import MAX_LIMIT
-from extender.ports import BindOrder, Whose
+from extender.ports import BindOrder, BindOutcome, Whose
 from tests.api_server import NEVER, VirtualLoop, scene
 from tests.unit.kube.write.test_bind import Binds, connected_binder, order
 
@@ -65,26 +65,22 @@ async def test_an_invalid_node_name_is_never_requested(binds: Binds, /, name: st
     assert not binds.server.requests
 
 
+@pytest.mark.parametrize(
+    ("response", "nodes", "outcome"),
+    [
+        pytest.param(503, ["n-1"], bind.BOUND, id="a failed read is retried"),
+        pytest.param(403, [], bind.BOUND, id="without permission binding continues"),
+        pytest.param(NEVER, ["n-1"], bind.TIMED_OUT, id="no bind was sent before the deadline"),
+    ],
+)
 @scene(without_nodes, new_loop=VirtualLoop)
-async def test_a_failed_read_of_a_node_is_retried(binds: Binds, /) -> None:
-    binds.server.nodes.append("n-1")
-    binds.server.script.append(503)
+async def test_a_node_that_cannot_be_read(
+    binds: Binds, /, response: int | str, nodes: list[str], outcome: BindOutcome
+) -> None:
+    binds.server.nodes += nodes
+    binds.server.script.append(response)
 
-    assert await binds.outcomes(bound_for(Whose.SCHEDULERS)) == [bind.BOUND]
-
-
-@scene(without_nodes, new_loop=VirtualLoop)
-async def test_without_permission_to_list_nodes_binding_continues(binds: Binds, /) -> None:
-    binds.server.script.append(403)
-
-    assert await binds.outcomes(bound_for(Whose.SCHEDULERS)) == [bind.BOUND]
-
-
-@scene(without_nodes, new_loop=VirtualLoop)
-async def test_a_bind_whose_node_was_still_being_read_has_certainly_failed(binds: Binds, /) -> None:
-    binds.server.script.append(NEVER)
-
-    assert await binds.outcomes(bound_for(Whose.OURS), within_s=0.05) == [bind.TIMED_OUT]
+    assert await binds.outcomes(bound_for(Whose.OURS), within_s=2.0) == [outcome]
 
 
 @scene(without_nodes, new_loop=VirtualLoop)
