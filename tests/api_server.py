@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import functools
+import inspect
 import json
 import selectors
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Coroutine
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeAlias
 
 import uvloop
 
@@ -52,6 +54,38 @@ def play(
     """Run a coroutine to its end, by default on the event loop of production."""
     with asyncio.Runner(loop_factory=new_loop) as runner:
         runner.run(scene)
+
+
+Setting: TypeAlias = Callable[..., AbstractAsyncContextManager[Any]]
+
+
+def scene(
+    setting: Setting = nullcontext,
+    /,
+    new_loop: Callable[[], asyncio.AbstractEventLoop] = uvloop.new_event_loop,
+    **options: Any,
+) -> Callable[[Callable[..., Coroutine[Any, Any, None]]], Callable[..., None]]:
+    """Decorate a coroutine test, which runs within *setting* in an event loop.
+
+    Its positional-only parameters are what *setting* yields; all others come from pytest.
+    """
+
+    def decorate(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
+        parameters = inspect.signature(test).parameters.values()
+        from_pytest = [each for each in parameters if each.kind is not each.POSITIONAL_ONLY]
+
+        @functools.wraps(test)
+        def run(**arguments: Any) -> None:
+            async def play_test() -> None:
+                async with setting(**options) as given:
+                    await test(*(given or ()), **arguments)
+
+            play(play_test(), new_loop)
+
+        run.__signature__ = inspect.Signature(from_pytest)  # type: ignore[attr-defined]
+        return run
+
+    return decorate
 
 
 @dataclass(slots=True)

@@ -16,7 +16,7 @@ from extender.kube.write.bind import ApiBinder
 from extender.leader.fencing import Term
 from extender.ports import AlwaysLeader, Fencing
 from tests.api_server import connected, loopback_server, play
-from tests.unit.kube.write.test_bind import order, outcomes
+from tests.unit.kube.write.test_bind import Binds
 
 GANG = 200
 TURNS = 30
@@ -51,12 +51,10 @@ async def bind_gangs(fencings: dict[str, Fencing], turns: int) -> dict[str, list
     async with loopback_server() as server, connected(server) as pipeline:
         for turn in range(turns):
             for which, (name, fencing) in enumerate(fencings.items()):
-                binder = ApiBinder(pipeline, fencing=fencing)
-                orders = [order(f"gang-{which}-{turn}-{index}") for index in range(GANG)]
-                for each in orders:
-                    server.add_pod(each.name)
+                binds = Binds(server, ApiBinder(pipeline, fencing=fencing))
+                orders = binds.gang(GANG, f"gang-{which}-{turn}")
                 began = time.process_time()
-                await outcomes(binder, *orders)
+                await binds.outcomes(*orders)
                 took[name].append((time.process_time() - began) / GANG * 1e6)
     return took
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Sequence
 from typing import Any
@@ -12,12 +11,13 @@ import pytest
 import yaml
 
 from extender.errors import InvalidConfiguration
-from extender.kube.decode import limits, podgroups, pods, pods as membership
+from extender.kube.decode import limits, podgroups
 from extender.kube.decode.raw import RawGroupAnnotations, RawPodAnnotations, RawQueueAnnotations
-from extender.model.gang import MOST_TRUSTED_FIRST, VOLCANO, Membership
+from extender.model.gang import MOST_TRUSTED_FIRST, Membership
 from extender.planner import policy_parser
 from tests import objects
 from tests.unit.docs.pages import DOCS, blocks, text
+from tests.unit.kube.decode.stored import read_group, read_pod, read_queue
 
 PAGE = text(DOCS / "jobs.md")
 SAMPLES = [
@@ -31,7 +31,7 @@ def made_from(template: dict[str, Any], **meta: Any) -> Membership:
     """The membership of a pod that a controller makes from *template*."""
     about = {"name": "p", "namespace": "a", **template.get("metadata", {}), **meta}
     pod = {"metadata": about, "spec": template.get("spec", {})}
-    return membership.membership_of(pods.pod(json.dumps(pod).encode()))
+    return read_pod(pod)[1]
 
 
 def assert_groups_are_named_by(keys: Sequence[str]) -> None:
@@ -150,19 +150,16 @@ def test_the_annotations_listed_as_honoured_or_warned_are_those_we_read() -> Non
     [("networkTopology", {"highestTierAllowed": 2}), ("subGroupPolicy", [{"subGroupSize": 2}])],
 )
 def test_a_pod_group_with_a_field_listed_as_refused_is_invalid(field: str, written: object) -> None:
-    raw = msgspec.convert(
-        objects.pod_group("train", min_member=2, **{field: written}), podgroups.RawGroup
-    )
+    read = read_group(objects.pod_group("train", min_member=2, **{field: written}))
 
     assert table("PodGroup `spec`")[field] == "refused"
-    assert f"{field} " in podgroups.to_group(raw, VOLCANO).problem
+    assert f"{field} " in read.problem
 
 
 @pytest.mark.parametrize("field", sorted(warned("Queue `spec`")))
 def test_a_queue_with_a_field_listed_as_warned_reports_it(field: str) -> None:
     written = {"extendClusters": [{"name": "far"}], "affinity": {"nodeGroupAffinity": {}}}
-    thing = objects.queue("gold", **{field: written.get(field, "fifo")})
-    read = podgroups.to_queue(msgspec.convert(thing, podgroups.RawQueue))
+    read = read_queue(objects.queue("gold", **{field: written.get(field, "fifo")}))
 
     assert read.ignored_fields == (f"spec.{field}",)
 
@@ -171,8 +168,8 @@ def test_annotations_listed_as_warned_are_reported() -> None:
     group, queue = objects.pod_group("train", min_member=2), objects.queue("gold")
     group["metadata"]["annotations"] = dict.fromkeys(warned("PodGroup annotation"), "x")
     queue["metadata"]["annotations"] = dict.fromkeys(warned("Queue annotation"), "x")
-    said = podgroups.to_group(msgspec.convert(group, podgroups.RawGroup), VOLCANO).remark
-    idle = podgroups.to_queue(msgspec.convert(queue, podgroups.RawQueue)).ignored_fields
+    said = read_group(group).remark
+    idle = read_queue(queue).ignored_fields
 
     assert all(f"annotation {name} " in said for name in warned("PodGroup annotation"))
     assert idle == tuple(f"annotation {name}" for name in warned("Queue annotation"))

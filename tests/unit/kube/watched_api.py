@@ -103,8 +103,7 @@ class WatchedApi:
         with self.changed:
             key = _key(thing)
             verb = "MODIFIED" if key in self._objects[path] else "ADDED"
-            self._record(path, verb, thing)
-            self._objects[path][key] = thing
+            self._objects[path][key] = self._record(path, verb, thing)
 
     def delete(self, path: str, thing: Object) -> None:
         with self.changed:
@@ -115,13 +114,6 @@ class WatchedApi:
         with self.changed:
             self._version += 1
             self._events.append(Event(self._version, path, "SAID", line))
-            self.changed.notify_all()
-
-    def bookmark(self, path: str) -> None:
-        with self.changed:
-            self._version += 1
-            meta = {"resourceVersion": str(self._version)}
-            self._events.append(Event(self._version, path, "BOOKMARK", {"metadata": meta}))
             self.changed.notify_all()
 
     def compact(self) -> None:
@@ -182,11 +174,13 @@ class WatchedApi:
         names = [{"name": plural} for prefix, _, plural in inside if prefix == group]
         return {"resources": names} if names else None
 
-    def _record(self, path: str, verb: str, thing: Object) -> None:
+    def _record(self, path: str, verb: str, thing: Object) -> Object:
+        """Record an event with a copy of *thing*: an event that waits keeps its version."""
         self._version += 1
-        thing["metadata"] = {**thing["metadata"], "resourceVersion": str(self._version)}
-        self._events.append(Event(self._version, path, verb, thing))
+        meta = {**thing["metadata"], "resourceVersion": str(self._version)}
+        self._events.append(Event(self._version, path, verb, {**thing, "metadata": meta}))
         self.changed.notify_all()
+        return self._events[-1].thing
 
     # ── for the handler ──
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -51,12 +50,6 @@ class Schedulers:
         self.write(duration_s=1)
         self.holder = holder
         self.write()
-
-
-@pytest.fixture
-def simulation() -> Iterator[Simulation]:
-    with Simulation() as made:
-        yield made
 
 
 @pytest.fixture

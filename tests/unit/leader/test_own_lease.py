@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 
 from extender.errors import ApiError
@@ -13,12 +11,6 @@ from extender.ports import Lease
 from .simulation import Replica, Simulation
 
 TIMING = LeaseTiming()
-
-
-@pytest.fixture
-def simulation() -> Iterator[Simulation]:
-    with Simulation() as made:
-        yield made
 
 
 @pytest.fixture

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -80,26 +81,27 @@ def test_a_file_that_is_being_written_changes_nothing(
         before = certificates.in_force()
 
 
-def test_an_unreadable_new_authority_is_a_problem_and_changes_nothing(
-    wallet: Wallet, certificates: PortCertificates
+@pytest.mark.parametrize(
+    ("spoil", "problem"),
+    [
+        (lambda wallet: wallet.write("ca.crt", odd_authority()), "--client-ca-file "),
+        (lambda wallet: (wallet.folder / "tls.key").unlink(), "--tls-private-key-file "),
+    ],
+    ids=["unreadable", "missing"],
+)
+def test_files_that_cannot_be_read_are_a_problem_and_change_nothing(
+    wallet: Wallet,
+    certificates: PortCertificates,
+    spoil: Callable[[Wallet], object],
+    problem: str,
 ) -> None:
     before = certificates.in_force()
 
-    wallet.write("ca.crt", odd_authority())
+    spoil(wallet)
     certificates.reload()
 
     assert certificates.in_force() is before
-    assert certificates.problem.startswith("--client-ca-file ")
-
-
-def test_missing_files_change_nothing(wallet: Wallet, certificates: PortCertificates) -> None:
-    before = certificates.in_force()
-
-    (wallet.folder / "tls.key").unlink()
-    certificates.reload()
-
-    assert certificates.in_force() is before
-    assert "No such file" in certificates.problem
+    assert certificates.problem.startswith(problem)
 
 
 def test_old_files_that_are_restored_are_valid_again(

@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from functools import partial
 
 import pytest
-import uvloop
 
 from extender.kube.connection import NO_RESPONSE, NOT_SENT, Connection, PipelinedRequest, Reply
-from tests.api_server import VirtualLoop, play
+from tests.api_server import VirtualLoop, scene
 
 OK = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok"
 
 
 class Peer:
-    """The server side of a connection; a test says what it writes."""
+    """The server side of a connection, and the requests on it; a test says what it writes."""
 
     def __init__(self) -> None:
         self.received = bytearray()
@@ -28,6 +27,26 @@ class Peer:
         #: Replaces the next attempt to connect.
         self.connect_once: Callable[[asyncio.Protocol], None] | None = None
         self.port = 0
+        self.connection: Connection
+        #: The replies, in the order in which they came.
+        self.replies: list[tuple[str, Reply]] = []
+        self._replied = asyncio.Event()
+
+    def request(self, name: str, is_wanted: Callable[[], bool] = lambda: True) -> PipelinedRequest:
+        return PipelinedRequest(f"{name};".encode(), partial(self._receive, name), is_wanted)
+
+    def send(self, *names: str) -> None:
+        self.connection.send([self.request(name) for name in names])
+
+    def _receive(self, name: str, reply: Reply) -> None:
+        self.replies.append((name, reply))
+        self._replied.set()
+
+    async def has(self, replies: int) -> list[tuple[str, Reply]]:
+        while len(self.replies) < replies:
+            self._replied.clear()
+            await self._replied.wait()
+        return self.replies
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.writers.append(writer)
@@ -58,297 +77,210 @@ class Peer:
 
 
 @asynccontextmanager
-async def connected_peer(
-    silence_s: float = 5.0, **limits: int
-) -> AsyncIterator[tuple[Peer, Connection]]:
+async def connected_peer(silence_s: float = 5.0, **limits: int) -> AsyncIterator[tuple[Peer]]:
     peer = Peer()
     listener = await asyncio.start_server(peer.serve, "127.0.0.1", 0)
     peer.port = listener.sockets[0].getsockname()[1]
     loop = asyncio.get_running_loop()
-    connection = Connection(loop, peer.connect, silence_s=silence_s, **limits)
+    peer.connection = Connection(loop, peer.connect, silence_s=silence_s, **limits)
     try:
-        yield peer, connection
+        yield (peer,)
     finally:
-        await connection.aclose()
+        await peer.connection.aclose()
         listener.close()
         for writer in peer.writers:
             writer.close()
 
 
-class ReplyCollector:
-    """Collects replies in the order in which they come."""
+@scene(connected_peer)
+async def test_requests_are_pipelined_and_responses_matched_in_order(peer: Peer, /) -> None:
+    peer.send("a", "b")
+    peer.send("c")
+    await peer.has_received(b"a;b;c;")
+    peer.send_raw(OK + OK.replace(b"ok", b"b!") + OK[:20])
+    peer.send_raw(OK[20:])
 
-    def __init__(self) -> None:
-        self.replies: list[tuple[str, Reply]] = []
-        self._changed = asyncio.Condition()
-        self._tasks: set[asyncio.Task[None]] = set()
-
-    def request(self, name: str, is_wanted: Callable[[], bool] = lambda: True) -> PipelinedRequest:
-        return PipelinedRequest(
-            f"{name};".encode(), lambda reply: self._receive(name, reply), is_wanted
-        )
-
-    def _receive(self, name: str, reply: Reply) -> None:
-        self.replies.append((name, reply))
-        task = asyncio.get_running_loop().create_task(self._notify())
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-
-    async def _notify(self) -> None:
-        async with self._changed:
-            self._changed.notify_all()
-
-    async def has(self, replies: int) -> list[tuple[str, Reply]]:
-        async with self._changed:
-            await self._changed.wait_for(lambda: len(self.replies) >= replies)
-        return self.replies
+    assert await peer.has(3) == [
+        ("a", Reply(200, b"ok")),
+        ("b", Reply(200, b"b!")),
+        ("c", Reply(200, b"ok")),
+    ]
+    assert len(peer.writers) == 1
 
 
-def test_requests_are_pipelined_and_responses_matched_in_order():
-    async def scene() -> None:
-        async with connected_peer() as (peer, connection):
-            collector = ReplyCollector()
-            connection.send([collector.request("a"), collector.request("b")])
-            connection.send([collector.request("c")])
-            await peer.has_received(b"a;b;c;")
-            peer.send_raw(OK + OK.replace(b"ok", b"b!") + OK[:20])
-            peer.send_raw(OK[20:])
+@scene(connected_peer)
+async def test_a_request_without_a_response_on_a_broken_connection_may_have_taken_effect(
+    peer: Peer, /
+) -> None:
+    peer.send("a", "b")
+    await peer.has_received(b"b;")
+    peer.send_raw(OK)
+    peer.hang_up()
 
-            assert await collector.has(3) == [
-                ("a", Reply(200, b"ok")),
-                ("b", Reply(200, b"b!")),
-                ("c", Reply(200, b"ok")),
-            ]
-            assert len(peer.writers) == 1
-
-    play(scene())
+    assert await peer.has(2) == [("a", Reply(200, b"ok")), ("b", NO_RESPONSE)]
 
 
-def test_a_request_without_a_response_on_a_broken_connection_may_have_taken_effect():
-    async def scene() -> None:
-        async with connected_peer() as (peer, connection):
-            collector = ReplyCollector()
-            connection.send([collector.request("a"), collector.request("b")])
-            await peer.has_received(b"b;")
-            peer.send_raw(OK)
-            peer.hang_up()
+@scene(connected_peer)
+async def test_a_request_without_a_connection_certainly_had_no_effect(peer: Peer, /) -> None:
+    peer.port = 1  # a port without a listener
+    peer.send("a")
 
-            assert await collector.has(2) == [("a", Reply(200, b"ok")), ("b", NO_RESPONSE)]
-
-    play(scene())
+    assert await peer.has(1) == [("a", NOT_SENT)]
 
 
-def test_a_request_without_a_connection_certainly_had_no_effect():
-    async def scene() -> None:
-        async with connected_peer() as (peer, connection):
-            peer.port = 1  # a port without a listener
-            collector = ReplyCollector()
-            connection.send([collector.request("a")])
+@scene(connected_peer, silence_s=0.02)
+async def test_a_connection_that_does_not_open_is_given_up(peer: Peer, /) -> None:
+    peer.may_connect.clear()
+    peer.send("a")
 
-            assert await collector.has(1) == [("a", NOT_SENT)]
-
-    play(scene())
+    assert await peer.has(1) == [("a", NOT_SENT)]
 
 
-def test_a_connection_that_does_not_open_is_given_up():
-    async def scene() -> None:
-        async with connected_peer(silence_s=0.02) as (peer, connection):
-            peer.may_connect.clear()
-            collector = ReplyCollector()
-            connection.send([collector.request("a")])
+@scene(connected_peer)
+async def test_a_request_no_longer_wanted_is_not_sent_when_the_connection_opens(
+    peer: Peer, /
+) -> None:
+    peer.may_connect.clear()
+    wanted = [True]
+    peer.connection.send([peer.request("late", lambda: wanted[0]), peer.request("b")])
+    wanted[0] = False
+    peer.may_connect.set()
+    await peer.has_received(b"b;")
 
-            assert await collector.has(1) == [("a", NOT_SENT)]
-
-    play(scene())
-
-
-def test_a_request_no_longer_wanted_is_not_sent_when_the_connection_opens():
-    async def scene() -> None:
-        async with connected_peer() as (peer, connection):
-            peer.may_connect.clear()
-            collector = ReplyCollector()
-            wanted = [True]
-            connection.send([collector.request("late", lambda: wanted[0]), collector.request("b")])
-            wanted[0] = False
-            peer.may_connect.set()
-            await peer.has_received(b"b;")
-
-            assert peer.received == b"b;"
-            assert ("late", NOT_SENT) in collector.replies
-
-    play(scene())
+    assert peer.received == b"b;"
+    assert ("late", NOT_SENT) in peer.replies
 
 
-def test_no_request_is_sent_on_a_connection_after_connection_close():
-    async def scene() -> None:
-        async with connected_peer() as (peer, connection):
-            collector = ReplyCollector()
-            connection.send([collector.request("a"), collector.request("b")])
-            await peer.has_received(b"b;")
-            peer.send_raw(b"HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-length: 0\r\n\r\n")
-            assert await collector.has(2) == [("a", Reply(200)), ("b", NO_RESPONSE)]
-            connection.send([collector.request("c")])
-            await peer.has_received(b"c;")
+@scene(connected_peer)
+async def test_no_request_is_sent_on_a_connection_after_connection_close(peer: Peer, /) -> None:
+    peer.send("a", "b")
+    await peer.has_received(b"b;")
+    peer.send_raw(b"HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-length: 0\r\n\r\n")
+    assert await peer.has(2) == [("a", Reply(200)), ("b", NO_RESPONSE)]
+    peer.send("c")
+    await peer.has_received(b"c;")
 
-            assert len(peer.writers) == 2
-
-    play(scene())
+    assert len(peer.writers) == 2
 
 
-def test_a_malformed_response_closes_the_connection():
-    async def scene() -> None:
-        async with connected_peer() as (peer, connection):
-            collector = ReplyCollector()
-            connection.send([collector.request("a")])
-            await peer.has_received(b"a;")
-            peer.send_raw(b"gibberish\r\n\r\n")
+@scene(connected_peer)
+async def test_a_malformed_response_closes_the_connection(peer: Peer, /) -> None:
+    peer.send("a")
+    await peer.has_received(b"a;")
+    peer.send_raw(b"gibberish\r\n\r\n")
 
-            assert await collector.has(1) == [("a", NO_RESPONSE)]
-
-    play(scene())
+    assert await peer.has(1) == [("a", NO_RESPONSE)]
 
 
-def test_an_unsolicited_response_on_an_idle_connection_answers_no_request():
-    async def scene() -> None:
-        async with connected_peer() as (peer, connection):
-            collector = ReplyCollector()
-            connection.send([collector.request("a")])
-            await peer.has_received(b"a;")
-            peer.send_raw(OK + b"HTTP/1.1 408 Request Timeout\r\ncontent-length: 0\r\n\r\n")
-            await collector.has(1)
-            connection.send([collector.request("b")])
-            await peer.has_received(b"b;")
-            peer.send_raw(OK)
+@scene(connected_peer)
+async def test_an_unsolicited_response_on_an_idle_connection_answers_no_request(
+    peer: Peer, /
+) -> None:
+    peer.send("a")
+    await peer.has_received(b"a;")
+    peer.send_raw(OK + b"HTTP/1.1 408 Request Timeout\r\ncontent-length: 0\r\n\r\n")
+    await peer.has(1)
+    peer.send("b")
+    await peer.has_received(b"b;")
+    peer.send_raw(OK)
 
-            assert await collector.has(2) == [("a", Reply(200, b"ok")), ("b", Reply(200, b"ok"))]
-
-    play(scene())
+    assert await peer.has(2) == [("a", Reply(200, b"ok")), ("b", Reply(200, b"ok"))]
 
 
-def test_a_slow_but_steady_response_does_not_count_as_silence():
-    async def scene() -> None:
-        async with connected_peer(silence_s=1.5) as (peer, connection):
-            collector = ReplyCollector()
-            loop = asyncio.get_running_loop()
-            connection.send([collector.request(str(index)) for index in range(4)])
-            await peer.has_received(b"3;")
-            for index in range(4):
-                loop.call_later(0.5 * (index + 1), peer.send_raw, OK)
-            replies = await collector.has(4)
+@scene(connected_peer, silence_s=1.5, new_loop=VirtualLoop)
+async def test_a_slow_but_steady_response_does_not_count_as_silence(peer: Peer, /) -> None:
+    loop = asyncio.get_running_loop()
+    peer.send(*map(str, range(4)))
+    await peer.has_received(b"3;")
+    for index in range(4):
+        loop.call_later(0.5 * (index + 1), peer.send_raw, OK)
+    replies = await peer.has(4)
 
-            assert [reply.status for _, reply in replies] == [200] * 4
-
-    play(scene(), VirtualLoop)
+    assert [reply.status for _, reply in replies] == [200] * 4
 
 
-def test_a_silent_connection_is_closed():
-    async def scene() -> None:
-        async with connected_peer(silence_s=0.02) as (_, connection):
-            collector = ReplyCollector()
-            connection.send([collector.request("a")])
+@scene(connected_peer, silence_s=0.02)
+async def test_a_silent_connection_is_closed(peer: Peer, /) -> None:
+    peer.send("a")
 
-            assert await collector.has(1) == [("a", NO_RESPONSE)]
-
-    play(scene())
+    assert await peer.has(1) == [("a", NO_RESPONSE)]
 
 
-def test_a_callback_that_raises_does_not_cost_other_requests_their_reply(
-    caplog: pytest.LogCaptureFixture,
-):
-    async def scene() -> None:
-        async with connected_peer() as (peer, connection):
-            collector = ReplyCollector()
+@scene(connected_peer)
+async def test_a_callback_that_raises_does_not_cost_other_requests_their_reply(
+    peer: Peer, /, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail(reply: Reply) -> None:
+        raise RuntimeError("bug")
 
-            def fail(reply: Reply) -> None:
-                raise RuntimeError("bug")
+    peer.connection.send([PipelinedRequest(b"x;", fail), peer.request("b")])
+    await peer.has_received(b"b;")
+    peer.send_raw(OK + OK)
 
-            connection.send([PipelinedRequest(b"x;", fail), collector.request("b")])
-            await peer.has_received(b"b;")
-            peer.send_raw(OK + OK)
-
-            assert await collector.has(1) == [("b", Reply(200, b"ok"))]
-
-    with caplog.at_level(logging.ERROR):
-        play(scene())
+    assert await peer.has(1) == [("b", Reply(200, b"ok"))]
     assert "reply not taken" in caplog.text
 
 
-def test_a_closed_connection_counts_as_slightly_more_loaded_than_an_open_one():
-    async def scene() -> None:
-        async with connected_peer() as (peer, connection):
-            collector = ReplyCollector()
-            assert connection.load == 1
-            connection.send([collector.request("a")])
-            assert connection.load == 3
-            await peer.has_received(b"a;")
-            assert connection.load == 2
-            peer.send_raw(OK)
-            await collector.has(1)
+@scene(connected_peer)
+async def test_a_closed_connection_counts_as_slightly_more_loaded_than_an_open_one(
+    peer: Peer, /
+) -> None:
+    assert peer.connection.load == 1
+    peer.send("a")
+    assert peer.connection.load == 3
+    await peer.has_received(b"a;")
+    assert peer.connection.load == 2
+    peer.send_raw(OK)
+    await peer.has(1)
 
-            assert connection.load == 0
-
-    play(scene())
+    assert peer.connection.load == 0
 
 
-def test_closing_answers_waiting_requests():
-    async def scene() -> None:
-        async with connected_peer() as (peer, connection):
-            peer.may_connect.clear()
-            collector = ReplyCollector()
-            connection.send([collector.request("a")])
-            await connection.aclose()
+@scene(connected_peer)
+async def test_closing_answers_waiting_requests(peer: Peer, /) -> None:
+    peer.may_connect.clear()
+    peer.send("a")
+    await peer.connection.aclose()
 
-            assert await collector.has(1) == [("a", NOT_SENT)]
-
-    play(scene())
+    assert await peer.has(1) == [("a", NOT_SENT)]
 
 
 @pytest.mark.parametrize("status", [100, 102, 103])
-def test_an_informational_response_is_skipped_and_the_final_one_follows(status: int):
-    async def scene() -> None:
-        async with connected_peer() as (peer, connection):
-            collector = ReplyCollector()
-            connection.send([collector.request("a"), collector.request("b")])
-            await peer.has_received(b"b;")
-            hint = b"HTTP/1.1 %d Word\r\nretry-after: 7\r\n\r\n" % status
-            peer.send_raw(hint + hint + OK + hint + OK.replace(b"ok", b"b!"))
+@scene(connected_peer)
+async def test_an_informational_response_is_skipped_and_the_final_one_follows(
+    peer: Peer, /, status: int
+) -> None:
+    peer.send("a", "b")
+    await peer.has_received(b"b;")
+    hint = b"HTTP/1.1 %d Word\r\nretry-after: 7\r\n\r\n" % status
+    peer.send_raw(hint + hint + OK + hint + OK.replace(b"ok", b"b!"))
 
-            assert await collector.has(2) == [("a", Reply(200, b"ok")), ("b", Reply(200, b"b!"))]
-
-    play(scene())
+    assert await peer.has(2) == [("a", Reply(200, b"ok")), ("b", Reply(200, b"b!"))]
 
 
-def test_endless_informational_responses_are_no_progress():
-    async def scene() -> None:
-        async with connected_peer(silence_s=0.2) as (peer, connection):
-            collector = ReplyCollector()
-            connection.send([collector.request("a")])
-            await peer.has_received(b"a;")
-            while not collector.replies:
-                peer.send_raw(b"HTTP/1.1 100 Continue\r\n\r\n")
-                await asyncio.sleep(0.01)
+@scene(connected_peer, silence_s=0.2, new_loop=VirtualLoop)
+async def test_endless_informational_responses_are_no_progress(peer: Peer, /) -> None:
+    peer.send("a")
+    await peer.has_received(b"a;")
+    while not peer.replies:
+        peer.send_raw(b"HTTP/1.1 100 Continue\r\n\r\n")
+        await asyncio.sleep(0.01)
 
-            assert collector.replies == [("a", NO_RESPONSE)]
-
-    play(scene(), VirtualLoop)
+    assert peer.replies == [("a", NO_RESPONSE)]
 
 
-def test_after_an_unsolicited_response_the_connection_is_not_used():
-    async def scene() -> None:
-        async with connected_peer() as (peer, connection):
-            collector = ReplyCollector()
-            connection.send([collector.request("a")])
-            await peer.has_received(b"a;")
-            peer.send_raw(OK + OK)
-            await collector.has(1)
-            connection.send([collector.request("b")])
-            await peer.has_received(b"b;")
-            peer.send_raw(OK.replace(b"ok", b"b!"))
+@scene(connected_peer)
+async def test_after_an_unsolicited_response_the_connection_is_not_used(peer: Peer, /) -> None:
+    peer.send("a")
+    await peer.has_received(b"a;")
+    peer.send_raw(OK + OK)
+    await peer.has(1)
+    peer.send("b")
+    await peer.has_received(b"b;")
+    peer.send_raw(OK.replace(b"ok", b"b!"))
 
-            assert await collector.has(2) == [("a", Reply(200, b"ok")), ("b", Reply(200, b"b!"))]
-            assert len(peer.writers) == 2
-
-    play(scene())
+    assert await peer.has(2) == [("a", Reply(200, b"ok")), ("b", Reply(200, b"b!"))]
+    assert len(peer.writers) == 2
 
 
 class _DiscardingTransport(asyncio.Transport):
@@ -361,30 +293,28 @@ class _DiscardingTransport(asyncio.Transport):
         return False
 
 
-def test_a_connection_lost_before_it_is_reported_as_open_leaves_no_request_waiting():
-    async def scene() -> None:
-        async with connected_peer() as (peer, connection):
-            collector = ReplyCollector()
+@scene(connected_peer)
+async def test_a_connection_lost_before_it_is_reported_as_open_leaves_no_request_waiting(
+    peer: Peer, /
+) -> None:
 
-            def reset(protocol: asyncio.Protocol) -> None:
-                protocol.connection_made(_DiscardingTransport())
-                protocol.connection_lost(ConnectionResetError())
+    def reset(protocol: asyncio.Protocol) -> None:
+        protocol.connection_made(_DiscardingTransport())
+        protocol.connection_lost(ConnectionResetError())
 
-            def again(reply: Reply) -> None:
-                collector.replies.append(("a", reply))
-                connection.send([collector.request("b")])
+    def again(reply: Reply) -> None:
+        peer.replies.append(("a", reply))
+        peer.send("b")
 
-            peer.connect_once = reset
-            connection.send([PipelinedRequest(b"a;", again)])
-            async with asyncio.timeout(5):
-                assert await collector.has(2) == [("a", NO_RESPONSE), ("b", NOT_SENT)]
-            connection.send([collector.request("c")])
-            await peer.has_received(b"c;")
-            peer.send_raw(OK)
+    peer.connect_once = reset
+    peer.connection.send([PipelinedRequest(b"a;", again)])
+    async with asyncio.timeout(5):
+        assert await peer.has(2) == [("a", NO_RESPONSE), ("b", NOT_SENT)]
+    peer.send("c")
+    await peer.has_received(b"c;")
+    peer.send_raw(OK)
 
-            assert (await collector.has(3))[2] == ("c", Reply(200, b"ok"))
-
-    play(scene())
+    assert (await peer.has(3))[2] == ("c", Reply(200, b"ok"))
 
 
 @pytest.mark.parametrize(
@@ -398,62 +328,49 @@ def test_a_connection_lost_before_it_is_reported_as_open_leaves_no_request_waiti
     ],
     ids=["header", "headers", "informational", "body", "line of a chunk"],
 )
-def test_an_endless_response_closes_the_connection(begin: bytes, more: bytes):
-    async def scene() -> None:
-        limits = {"longest_head": 2000, "longest": 4000}
-        async with connected_peer(silence_s=60.0, **limits) as (peer, connection):
-            collector = ReplyCollector()
-            connection.send([collector.request("a")])
-            await peer.has_received(b"a;")
-            peer.send_raw(begin)
-            for _ in range(1000):
-                peer.send_raw(more)
-                await asyncio.sleep(0)
-                if collector.replies:
-                    break
-            async with asyncio.timeout(5):
-                assert await collector.has(1) == [("a", NO_RESPONSE)]
-
-    play(scene())
+@scene(connected_peer, silence_s=60.0, longest_head=2000, longest=4000)
+async def test_an_endless_response_closes_the_connection(
+    peer: Peer, /, begin: bytes, more: bytes
+) -> None:
+    peer.send("a")
+    await peer.has_received(b"a;")
+    peer.send_raw(begin)
+    for _ in range(1000):
+        peer.send_raw(more)
+        await asyncio.sleep(0)
+        if peer.replies:
+            break
+    async with asyncio.timeout(5):
+        assert await peer.has(1) == [("a", NO_RESPONSE)]
 
 
-def test_objects_of_several_megabytes_are_received_completely_one_after_the_other():
-    async def scene() -> None:
-        async with connected_peer() as (peer, connection):
-            collector = ReplyCollector()
-            large = b"y" * 3_000_000
-            connection.send([collector.request(str(index)) for index in range(8)])
-            await peer.has_received(b"7;")
-            peer.send_raw(
-                8 * (b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n%b" % (len(large), large))
-            )
-            replies = await collector.has(8)
+@scene(connected_peer)
+async def test_objects_of_several_megabytes_are_received_completely_one_after_the_other(
+    peer: Peer, /
+) -> None:
+    large = b"y" * 3_000_000
+    peer.send(*map(str, range(8)))
+    await peer.has_received(b"7;")
+    peer.send_raw(8 * (b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n%b" % (len(large), large)))
+    replies = await peer.has(8)
 
-            assert [len(reply.body) for _, reply in replies] == [len(large)] * 8
-
-    play(scene())
+    assert [len(reply.body) for _, reply in replies] == [len(large)] * 8
 
 
-@pytest.mark.parametrize("new_loop", [uvloop.new_event_loop, asyncio.new_event_loop])
-def test_a_request_made_while_the_connection_closes_uses_the_next_connection(
-    new_loop: Callable[[], asyncio.AbstractEventLoop],
-):
-    async def scene() -> None:
-        async with connected_peer() as (peer, connection):
-            collector = ReplyCollector()
+@scene(connected_peer)
+async def test_a_request_made_while_the_connection_closes_uses_the_next_connection(
+    peer: Peer, /
+) -> None:
+    def again(reply: Reply) -> None:
+        peer.replies.append(("a", reply))
+        peer.send("b")
 
-            def again(reply: Reply) -> None:
-                collector.replies.append(("a", reply))
-                connection.send([collector.request("b")])
+    peer.connection.send([PipelinedRequest(b"a;", again)])
+    await peer.has_received(b"a;")
+    peer.send_raw(b"HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-length: 2\r\n\r\nok")
+    async with asyncio.timeout(5):
+        await peer.has_received(b"b;")
+    assert len(peer.writers) == 2
+    peer.send_raw(OK)
 
-            connection.send([PipelinedRequest(b"a;", again)])
-            await peer.has_received(b"a;")
-            peer.send_raw(b"HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-length: 2\r\n\r\nok")
-            async with asyncio.timeout(5):
-                await peer.has_received(b"b;")
-            assert len(peer.writers) == 2
-            peer.send_raw(OK)
-
-            assert await collector.has(2) == [("a", Reply(200, b"ok")), ("b", Reply(200, b"ok"))]
-
-    play(scene(), new_loop)
+    assert await peer.has(2) == [("a", Reply(200, b"ok")), ("b", Reply(200, b"ok"))]

@@ -14,49 +14,37 @@ from extender.kube.connection import (
     Reply,
 )
 from extender.kube.write import bind
-from extender.kube.write.bind import ApiBinder
-from tests.api_server import NEVER, VirtualLoop, connected, loopback_server, play
-from tests.unit.kube.write.test_bind import order, outcomes
+from tests.api_server import NEVER, VirtualLoop, connected, loopback_server, scene
+from tests.unit.kube.write.test_bind import Binds, connected_binder
 
 FOR_EVER_S = 60.0
 ANSWERED = b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n"
 
 
-def test_a_bind_lost_on_its_way_is_noticed_and_sent_again_soon():
-    async def scene() -> None:
-        async with (
-            loopback_server() as server,
-            connected(server, silence_s=FOR_EVER_S, check_after_s=0.1) as pipeline,
-        ):
-            binder = ApiBinder(pipeline, chance=lambda: 0.0)
-            for index in range(4):
-                server.add_pod(f"w-{index}")
-            server.script.append(NEVER)
-            began = time.monotonic()
+@scene(connected_binder, silence_s=FOR_EVER_S, check_after_s=0.1)
+async def test_a_bind_lost_on_its_way_is_noticed_and_sent_again_soon(binds: Binds, /) -> None:
+    gang = binds.gang(4)
+    binds.server.script.append(NEVER)
+    began = time.monotonic()
 
-            gang = [order(f"w-{index}") for index in range(4)]
-            assert await outcomes(binder, *gang) == [bind.BOUND] * 4
-            assert time.monotonic() - began < FOR_EVER_S / 2
-            assert next(each.path for each in server.asked("GET")) == "/version"
-
-    play(scene())
+    assert await binds.outcomes(*gang) == [bind.BOUND] * 4
+    assert time.monotonic() - began < FOR_EVER_S / 2
+    assert next(each.path for each in binds.server.asked("GET")) == "/version"
 
 
-def test_no_connection_is_aborted_while_the_whole_api_server_is_silent():
-    async def scene() -> None:
-        async with (
-            loopback_server() as server,
-            connected(server, silence_s=FOR_EVER_S, check_after_s=0.05) as pipeline,
-        ):
-            server.script.extend([NEVER] * 100)
-            replies: list[Reply] = []
-            pipeline.request(pipeline.frame(b"GET", "/a"), replies.append)
-            await server.has_heard(2)  # the second is the health check
+@scene()
+async def test_no_connection_is_aborted_while_the_whole_api_server_is_silent() -> None:
+    async with (
+        loopback_server() as server,
+        connected(server, silence_s=FOR_EVER_S, check_after_s=0.05) as pipeline,
+    ):
+        server.script.extend([NEVER] * 100)
+        replies: list[Reply] = []
+        pipeline.request(pipeline.frame(b"GET", "/a"), replies.append)
+        await server.has_heard(2)  # the second is the health check
 
-            assert [each.path for each in server.requests] == ["/a", "/version"]
-            assert not replies
-
-    play(scene())
+        assert [each.path for each in server.requests] == ["/a", "/version"]
+        assert not replies
 
 
 class SilentConnection:
@@ -109,51 +97,45 @@ async def check(health: ConnectionHealth, *silent: SilentConnection) -> None:
     await asyncio.sleep(1)  # of virtual time: the answer is there
 
 
-def test_only_a_connection_that_is_silent_alone_is_aborted():
-    async def scene() -> None:
-        for answer, aborted in ((ANSWERED, 1), (b"", 0), (None, 0)):
-            silent = SilentConnection()
-            await check(connection_health(answer), silent)
-            assert silent.aborted == aborted
-
-    play(scene(), VirtualLoop)
+@scene(new_loop=VirtualLoop)
+async def test_only_a_connection_that_is_silent_alone_is_aborted() -> None:
+    for answer, aborted in ((ANSWERED, 1), (b"", 0), (None, 0)):
+        silent = SilentConnection()
+        await check(connection_health(answer), silent)
+        assert silent.aborted == aborted
 
 
-def test_repeated_health_checks_wait_longer_but_less_than_the_silence_limit():
-    async def scene() -> None:
-        health = connection_health()
-        assert health.check_after_s == 2.0
-        await check(health, SilentConnection(), SilentConnection())  # they fell silent together
-        assert health.check_after_s == 4.0
-        for _ in range(3):
-            await asyncio.sleep(10)
-            await check(health, SilentConnection())
-            assert health.check_after_s == MAX_CHECK_AFTER_S < 5.0
-        await asyncio.sleep(61)
+@scene(new_loop=VirtualLoop)
+async def test_repeated_health_checks_wait_longer_but_less_than_the_silence_limit() -> None:
+    health = connection_health()
+    assert health.check_after_s == 2.0
+    await check(health, SilentConnection(), SilentConnection())  # they fell silent together
+    assert health.check_after_s == 4.0
+    for _ in range(3):
+        await asyncio.sleep(10)
+        await check(health, SilentConnection())
+        assert health.check_after_s == MAX_CHECK_AFTER_S < 5.0
+    await asyncio.sleep(61)
 
-        assert health.check_after_s == 2.0
-
-    play(scene(), VirtualLoop)
+    assert health.check_after_s == 2.0
 
 
-def test_a_connection_that_does_not_open_is_aborted_if_others_open():
-    async def scene() -> None:
-        loop = asyncio.get_running_loop()
-        replied: asyncio.Future[Reply] = loop.create_future()
+@scene()
+async def test_a_connection_that_does_not_open_is_aborted_if_others_open() -> None:
+    loop = asyncio.get_running_loop()
+    replied: asyncio.Future[Reply] = loop.create_future()
 
-        async def never(protocol: asyncio.Protocol) -> None:
-            await asyncio.Event().wait()
+    async def never(protocol: asyncio.Protocol) -> None:
+        await asyncio.Event().wait()
 
-        class ImmediateCheck:
-            check_after_s = 0.01
+    class ImmediateCheck:
+        check_after_s = 0.01
 
-            def check(self, silent: Connection) -> None:
-                silent.abort()
+        def check(self, silent: Connection) -> None:
+            loop.call_soon(silent.abort)  # an answer never comes in the same step
 
-        connection = Connection(loop, never, silence_s=FOR_EVER_S, health=ImmediateCheck())
-        connection.send([PipelinedRequest(b"a", replied.set_result)])
+    connection = Connection(loop, never, silence_s=FOR_EVER_S, health=ImmediateCheck())
+    connection.send([PipelinedRequest(b"a", replied.set_result)])
 
-        assert await replied == NOT_SENT
-        await connection.aclose()
-
-    play(scene())
+    assert await replied == NOT_SENT
+    await connection.aclose()

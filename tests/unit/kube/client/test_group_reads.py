@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import replace
 
 import pytest
@@ -11,7 +12,7 @@ import pytest
 from extender.errors import ApiError, NoResponse
 from extender.kube.read import GroupReads
 from extender.model.gang import PodGroup
-from tests.api_server import HANG_UP, LoopbackServer, connected, loopback_server, play
+from tests.api_server import HANG_UP, LoopbackServer, connected, loopback_server, scene
 
 GROUP = PodGroup(
     namespace="team", name="train", min_member=2, uid="g-1", dialect="scheduling.volcano.sh"
@@ -31,23 +32,21 @@ def live(min_member: object = 4) -> dict[str, object]:
     }
 
 
-def run(story: Callable[[LoopbackServer, GroupReads], Awaitable[None]]) -> None:
-    async def scene() -> None:
-        async with loopback_server() as server, connected(server) as pipeline:
-            await story(server, GroupReads(pipeline))
+class Reads:
+    """Reads, and the API server that answers them."""
 
-    play(scene())
+    def __init__(self, server: LoopbackServer, groups: GroupReads) -> None:
+        self.server = server
+        self._groups = groups
+
+    async def read(self, group: PodGroup = GROUP) -> PodGroup | None:
+        return await asyncio.wrap_future(self._groups.read(group))
 
 
-def test_a_pod_group_is_read_from_the_api_server_and_not_from_the_cache():
-    async def story(server: LoopbackServer, groups: GroupReads) -> None:
-        server.objects[PATH] = live(min_member=4)
-        group = await asyncio.wrap_future(groups.read(GROUP))
-
-        assert group is not None
-        assert (group.key, group.uid, group.min_member) == ("team/train", "g-1", 4)
-
-    run(story)
+@asynccontextmanager
+async def connected_reads() -> AsyncIterator[tuple[Reads]]:
+    async with loopback_server() as server, connected(server) as pipeline:
+        yield (Reads(server, GroupReads(pipeline)),)
 
 
 @pytest.mark.parametrize(
@@ -59,82 +58,70 @@ def test_a_pod_group_is_read_from_the_api_server_and_not_from_the_cache():
         ("scheduling.incubator.k8s.io", "/apis/scheduling.incubator.k8s.io/v1alpha1/"),
     ],
 )
-def test_a_pod_group_of_each_dialect_is_read_at_its_path(dialect, path):
-    async def story(server: LoopbackServer, groups: GroupReads) -> None:
-        server.objects[f"{path}namespaces/team/podgroups/train"] = live()
-        group = await asyncio.wrap_future(groups.read(replace(GROUP, dialect=dialect)))
+@scene(connected_reads)
+async def test_a_pod_group_of_each_dialect_is_read_from_the_api_server_and_not_from_the_cache(
+    reads: Reads, /, dialect: str, path: str
+) -> None:
+    reads.server.objects[f"{path}namespaces/team/podgroups/train"] = live(min_member=4)
+    group = await reads.read(replace(GROUP, dialect=dialect))
 
-        assert group is not None
-        assert group.dialect == dialect
-
-    run(story)
-
-
-def test_a_pod_group_that_does_not_exist_is_none():
-    async def story(server: LoopbackServer, groups: GroupReads) -> None:
-        assert await asyncio.wrap_future(groups.read(GROUP)) is None
-
-    run(story)
+    assert group is not None
+    assert (group.dialect, group.key, group.uid, group.min_member) == (
+        dialect,
+        "team/train",
+        "g-1",
+        4,
+    )
 
 
-def test_a_gang_without_a_pod_group_is_not_requested():
-    async def story(server: LoopbackServer, groups: GroupReads) -> None:
-        implicit = replace(GROUP, dialect="")
-
-        assert groups.read(implicit).result(0) is implicit
-        assert server.requests == []
-
-    run(story)
+@scene(connected_reads)
+async def test_a_pod_group_that_does_not_exist_is_none(reads: Reads, /) -> None:
+    assert await reads.read() is None
 
 
-def test_an_invalid_pod_group_names_its_problem():
-    async def story(server: LoopbackServer, groups: GroupReads) -> None:
-        server.objects[PATH] = live(min_member="four")
-        group = await asyncio.wrap_future(groups.read(GROUP))
+@scene(connected_reads)
+async def test_a_gang_without_a_pod_group_is_not_requested(reads: Reads, /) -> None:
+    implicit = replace(GROUP, dialect="")
 
-        assert group is not None
-        assert "minMember" in group.problem
-
-    run(story)
+    assert await reads.read(implicit) is implicit
+    assert reads.server.requests == []
 
 
-def test_a_read_is_retried_once_after_a_closed_connection():
-    async def story(server: LoopbackServer, groups: GroupReads) -> None:
-        server.objects[PATH] = live()
-        server.script.append(HANG_UP)
+@scene(connected_reads)
+async def test_an_invalid_pod_group_names_its_problem(reads: Reads, /) -> None:
+    reads.server.objects[PATH] = live(min_member="four")
+    group = await reads.read()
 
-        assert await asyncio.wrap_future(groups.read(GROUP)) is not None
+    assert group is not None
+    assert "minMember" in group.problem
 
-    run(story)
 
+@scene(connected_reads)
+async def test_a_read_is_retried_once_after_a_closed_connection(reads: Reads, /) -> None:
+    reads.server.objects[PATH] = live()
+    reads.server.script.append(HANG_UP)
+    assert await reads.read() is not None
 
-def test_a_server_that_keeps_closing_the_connection_is_unreachable():
-    async def story(server: LoopbackServer, groups: GroupReads) -> None:
-        server.script.extend([HANG_UP, HANG_UP])
-
-        with pytest.raises(NoResponse, match="no response"):
-            await asyncio.wrap_future(groups.read(GROUP))
-
-    run(story)
+    reads.server.script.extend([HANG_UP, HANG_UP])
+    with pytest.raises(NoResponse, match="no response"):
+        await reads.read()
 
 
 @pytest.mark.parametrize("status", [401, 403, 429, 500, 503])
-def test_a_refused_read_is_an_error_and_not_an_absent_group(status):
-    async def story(server: LoopbackServer, groups: GroupReads) -> None:
-        server.script.append(status)
+@scene(connected_reads)
+async def test_a_refused_read_is_an_error_and_not_an_absent_group(
+    reads: Reads, /, status: int
+) -> None:
+    reads.server.script.append(status)
 
-        with pytest.raises(ApiError) as refused:
-            await asyncio.wrap_future(groups.read(GROUP))
-        assert refused.value.status == status
-
-    run(story)
+    with pytest.raises(ApiError) as refused:
+        await reads.read()
+    assert refused.value.status == status
 
 
-def test_a_response_that_is_no_object_is_an_error():
-    async def story(server: LoopbackServer, groups: GroupReads) -> None:
-        server.objects[PATH] = ["not", "an", "object"]
+@scene(connected_reads)
+async def test_a_response_that_is_no_object_is_an_error(reads: Reads, /) -> None:
+    reads.server.objects[PATH] = ["not", "an", "object"]
 
-        with pytest.raises(ApiError, match="not a PodGroup"):
-            await asyncio.wrap_future(groups.read(GROUP))
-
-    run(story)
+    with pytest.raises(ApiError, match="not a PodGroup"):
+        await reads.read()

@@ -40,21 +40,22 @@ def write(path: Path, user: dict[str, Any] | None = None, **cluster: Any) -> str
     return str(path)
 
 
-def test_the_server_url_is_parsed(tmp_path: Path) -> None:
-    endpoint = config.read(write(tmp_path / "k", {"token": "secret"}))
-
-    assert (endpoint.host, endpoint.port, endpoint.prefix) == ("api", 8080, "/sub")
-    assert (endpoint.tls, endpoint.token()) == (None, "Bearer secret")
-
-
 @pytest.mark.parametrize(
-    ("server", "host", "port"),
-    [("https://api", "api", 443), ("http://api", "api", 80), ("https://[::1]:6443", "::1", 6443)],
+    ("server", "host", "port", "prefix"),
+    [
+        ("http://api:8080/sub/", "api", 8080, "/sub"),
+        ("https://api", "api", 443, ""),
+        ("http://api", "api", 80, ""),
+        ("https://[::1]:6443", "::1", 6443, ""),
+    ],
 )
-def test_ports_have_their_usual_defaults(tmp_path: Path, server: str, host: str, port: int) -> None:
-    endpoint = config.read(write(tmp_path / "k", server=server))
+def test_the_server_url_is_parsed(
+    tmp_path: Path, server: str, host: str, port: int, prefix: str
+) -> None:
+    endpoint = config.read(write(tmp_path / "k", {"token": "secret"}, server=server))
 
-    assert (endpoint.host, endpoint.port) == (host, port)
+    assert (endpoint.host, endpoint.port, endpoint.prefix) == (host, port, prefix)
+    assert (endpoint.tls is not None, endpoint.token()) == ("https" in server, "Bearer secret")
 
 
 def test_another_context_is_another_cluster_with_its_own_user(tmp_path: Path) -> None:
@@ -78,25 +79,21 @@ def test_a_missing_context_is_named(tmp_path: Path) -> None:
         config.read(write(tmp_path / "k"), "nowhere")
 
 
-def test_certificates_are_checked_unless_the_file_says_otherwise(tmp_path: Path) -> None:
-    checked = config.read(write(tmp_path / "k", server="https://api"))
-    trusting = config.read(
-        write(tmp_path / "l", server="https://api", **{"insecure-skip-tls-verify": True})
-    )
+@pytest.mark.parametrize(
+    ("said", "mode", "name"),
+    [
+        ({}, ssl.CERT_REQUIRED, "10.0.0.1"),
+        ({"insecure-skip-tls-verify": True}, ssl.CERT_NONE, "10.0.0.1"),
+        ({"tls-server-name": "kubernetes"}, ssl.CERT_REQUIRED, "kubernetes"),
+    ],
+)
+def test_the_certificate_and_its_name_are_checked_as_the_file_says(
+    tmp_path: Path, said: dict[str, Any], mode: ssl.VerifyMode, name: str
+) -> None:
+    endpoint = config.read(write(tmp_path / "k", server="https://10.0.0.1", **said))
 
-    assert checked.tls is not None
-    assert trusting.tls is not None
-    assert checked.tls.verify_mode is ssl.CERT_REQUIRED
-    assert trusting.tls.verify_mode is ssl.CERT_NONE
-
-
-def test_the_name_in_the_certificate_may_differ_from_the_host(tmp_path: Path) -> None:
-    plain = config.read(write(tmp_path / "k", server="https://10.0.0.1"))
-    named = config.read(
-        write(tmp_path / "l", server="https://10.0.0.1", **{"tls-server-name": "kubernetes"})
-    )
-
-    assert (plain.server_name, named.server_name) == ("10.0.0.1", "kubernetes")
+    assert endpoint.tls is not None
+    assert (endpoint.tls.verify_mode, endpoint.server_name) == (mode, name)
 
 
 def test_the_argument_wins_over_the_environment_and_the_environment_over_the_home(

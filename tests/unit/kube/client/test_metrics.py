@@ -14,7 +14,7 @@ from extender.kube.config import ApiServer
 from extender.kube.connection import Reply
 from extender.kube.metrics import CALLS, CODES, PROBE, PrometheusApiMetrics, call_of
 from extender.metrics import Metrics
-from tests.api_server import connected, loopback_server, play
+from tests.api_server import connected, loopback_server, scene
 from tests.series import value
 
 MANIFESTS = Path(__file__).parents[4] / "manifests"
@@ -85,8 +85,8 @@ def test_each_expected_call_is_exported_as_zero() -> None:
 
 def test_a_call_without_a_response_is_counted_without_a_duration() -> None:
     metrics = Metrics()
-    access = ApiClient(ApiServer(host="127.0.0.1", port=1))
-    access.metrics = PrometheusApiMetrics(metrics)
+    server = ApiServer(host="127.0.0.1", port=1)
+    access = ApiClient(server, metrics=PrometheusApiMetrics(metrics))
 
     with pytest.raises(NoResponse):
         access.request("GET", POD)
@@ -94,20 +94,18 @@ def test_a_call_without_a_response_is_counted_without_a_duration() -> None:
     assert "api_seconds_count" not in str(list(metrics.api_seconds.collect()))
 
 
-def test_requests_of_the_pipeline_are_counted_behind_a_prefix_too() -> None:
+@scene()
+async def test_requests_of_the_pipeline_are_counted_behind_a_prefix_too() -> None:
     metrics = Metrics()
+    async with loopback_server() as server, connected(server, size=1) as pipeline:
+        server.access.prefix = "/k8s/clusters/api/7"
+        server.access.metrics = PrometheusApiMetrics(metrics)
+        server.script.extend([201, 503])
+        replied: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
+        pipeline.request(pipeline.frame(b"POST", f"{POD}/binding", b"{}"), lambda reply: None)
+        pipeline.request(pipeline.frame(b"GET", POD), replied.set_result)
+        assert (await replied).status == 503
 
-    async def scene() -> None:
-        async with loopback_server() as server, connected(server, size=1) as pipeline:
-            server.access.prefix = "/k8s/clusters/api/7"
-            server.access.metrics = PrometheusApiMetrics(metrics)
-            server.script.extend([201, 503])
-            replied: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
-            pipeline.request(pipeline.frame(b"POST", f"{POD}/binding", b"{}"), lambda reply: None)
-            pipeline.request(pipeline.frame(b"GET", POD), replied.set_result)
-            assert (await replied).status == 503
-
-    play(scene())
     assert counted(metrics, "create", "pods/binding", "2xx") == 1
     assert counted(metrics, "get", "pods", "5xx") == 1
     assert value(metrics, "api_seconds_count", verb="create", resource="pods/binding") == 1

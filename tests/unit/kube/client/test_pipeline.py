@@ -9,7 +9,7 @@ from extender.kube.client import ApiClient
 from extender.kube.config import ApiServer
 from extender.kube.connection import NOT_SENT, PipelinedRequest, Reply
 from extender.kube.pipeline import MERGE_PATCH, Pipeline, pod_path
-from tests.api_server import NEVER, connected, loopback_server, play
+from tests.api_server import NEVER, connected, loopback_server, scene
 
 
 def framed(access: ApiClient, *arguments: object) -> str:
@@ -64,32 +64,28 @@ def test_names_are_escaped_in_their_path_segments():
     )
 
 
-def test_closing_the_pipeline_answers_waiting_requests():
-    async def scene() -> None:
-        async with loopback_server() as server, connected(server) as pipeline:
-            server.script.append(NEVER)
-            replied: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
-            pipeline.request(pipeline.frame(b"GET", "/slow"), replied.set_result)
-            await server.has_heard(1)
-            await pipeline.aclose()
+@scene()
+async def test_closing_the_pipeline_answers_waiting_requests() -> None:
+    async with loopback_server() as server, connected(server) as pipeline:
+        server.script.append(NEVER)
+        replied: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
+        pipeline.request(pipeline.frame(b"GET", "/slow"), replied.set_result)
+        await server.has_heard(1)
+        await pipeline.aclose()
 
-            assert await asyncio.wait_for(replied, 5) == Reply(0)
-
-    play(scene())
+        assert await asyncio.wait_for(replied, 5) == Reply(0)
 
 
-def test_an_unreachable_server_is_logged_once_and_its_return_too(caplog):
+@scene()
+async def test_an_unreachable_server_is_logged_once_and_its_return_too(caplog) -> None:
     caplog.set_level(logging.INFO)
+    async with loopback_server() as server, connected(server, size=1) as pipeline:
+        server.access.port = 1
+        for _ in range(2):
+            assert await reply_of(pipeline) == NOT_SENT
+        server.access.port = server.port
+        await reply_of(pipeline)
 
-    async def scene() -> None:
-        async with loopback_server() as server, connected(server, size=1) as pipeline:
-            server.access.port = 1
-            for _ in range(2):
-                assert await reply_of(pipeline) == NOT_SENT
-            server.access.port = server.port
-            await reply_of(pipeline)
-
-    play(scene())
     assert [record.message for record in caplog.records] == [
         "API server unreachable",
         "API server reachable again",

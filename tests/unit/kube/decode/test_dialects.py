@@ -2,26 +2,21 @@ from __future__ import annotations
 
 from typing import Any
 
-import msgspec
 import pytest
 
-from extender.kube.decode import podgroups
 from extender.model.gang import COSCHEDULING, VOLCANO, Phase, PodGroup
 from extender.model.queue import Queue, QueueState
 from extender.model.resources import Resources
 from tests import objects
+from tests.unit.kube.decode.stored import read_group, read_queue
 
 
-def group(min_member: object = 2, *, dialect: str = VOLCANO, **spec: Any) -> PodGroup:
-    raw = msgspec.convert(
-        objects.pod_group("train", min_member=min_member, **spec), podgroups.RawGroup
-    )
-    return podgroups.to_group(raw, dialect)
+def group(min_member: object = 2, **spec: Any) -> PodGroup:
+    return read_group(objects.pod_group("train", min_member=min_member, **spec))
 
 
 def queue(status: dict[str, Any] | None = None, **spec: Any) -> Queue:
-    thing = objects.queue("gold", **spec) | {"status": status or {}}
-    return podgroups.to_queue(msgspec.convert(thing, podgroups.RawQueue))
+    return read_queue(objects.queue("gold", **spec) | {"status": status or {}})
 
 
 def test_a_volcano_pod_group_is_read_completely() -> None:
@@ -44,7 +39,7 @@ def test_a_volcano_pod_group_is_read_completely() -> None:
         },
     }
     thing["status"] = {"phase": "Inqueue"}
-    read = podgroups.to_group(msgspec.convert(thing, podgroups.RawGroup), VOLCANO)
+    read = read_group(thing)
 
     assert (read.key, read.uid, read.min_member) == ("a/train", "uid-train", 4)
     assert read.min_by_role == {"worker": 3, "launcher": 1}
@@ -78,22 +73,24 @@ def test_minimum_resources_with_quota_names_are_read_as_node_resources() -> None
     )
 
 
-def test_minimum_resources_with_requests_names_are_requests() -> None:
-    asked = {"requests.cpu": "500m", "requests.example.com/device": "1", "limits.memory": "1Gi"}
-
-    assert group(minResources=asked).min_resources == Resources(
-        {"cpu": 500, "example.com/device": 1}
-    )
-
-
-def test_minimum_resources_without_requests_are_none() -> None:
-    assert group(minResources={"count/pods": "3", "limits.cpu": "1"}).min_resources is None
+@pytest.mark.parametrize(
+    ("written", "expected"),
+    [
+        (
+            {"requests.cpu": "500m", "requests.example.com/device": "1", "limits.memory": "1Gi"},
+            Resources({"cpu": 500, "example.com/device": 1}),
+        ),
+        ({"count/pods": "3", "limits.cpu": "1"}, None),
+    ],
+)
+def test_only_minimum_resources_of_nodes_are_requests(
+    written: dict[str, str], expected: Resources | None
+) -> None:
+    assert group(minResources=written).min_resources == expected
 
 
 def test_a_pod_group_needs_only_a_name() -> None:
-    read = podgroups.to_group(
-        msgspec.convert({"metadata": {"name": "x"}}, podgroups.RawGroup), COSCHEDULING
-    )
+    read = read_group({"metadata": {"name": "x"}}, COSCHEDULING)
 
     assert read == PodGroup(namespace="default", name="x", dialect=COSCHEDULING, is_phaseless=True)
 
@@ -111,9 +108,7 @@ def test_a_pod_group_needs_only_a_name() -> None:
 def test_phases_of_volcano_and_coscheduling_are_read(word: str, phase: Phase) -> None:
     thing = objects.pod_group("train") | {"status": {"phase": word}}
 
-    assert (
-        podgroups.to_group(msgspec.convert(thing, podgroups.RawGroup), COSCHEDULING).phase is phase
-    )
+    assert read_group(thing, COSCHEDULING).phase is phase
 
 
 @pytest.mark.parametrize(
@@ -146,28 +141,21 @@ def test_an_invalid_pod_group_says_why(spec: dict[str, Any], complaint: str) -> 
 
 
 @pytest.mark.parametrize(
-    "wishes",
+    ("wishes", "remark"),
     [
-        {"networkTopology": {"mode": "soft", "highestTierAllowed": 1}},
-        {"networkTopology": None, "subGroupPolicy": None},
-        {"subGroupPolicy": []},
+        ({"networkTopology": {"mode": "soft"}}, "networkTopology of mode soft has no effect here"),
+        ({"networkTopology": None, "subGroupPolicy": None}, ""),
+        ({"subGroupPolicy": []}, ""),
     ],
 )
-def test_a_soft_preference_does_not_invalidate_a_pod_group(wishes: dict[str, Any]) -> None:
-    assert group(**wishes).problem == ""
-
-
-def test_a_preference_without_effect_gets_a_remark() -> None:
-    assert group(networkTopology={"mode": "soft"}).remark == (
-        "networkTopology of mode soft has no effect here"
-    )
-    assert group().remark == ""
+def test_a_preference_without_effect_is_valid_and_gets_a_remark(
+    wishes: dict[str, Any], remark: str
+) -> None:
+    assert (group(**wishes).problem, group(**wishes).remark) == ("", remark)
 
 
 def test_defaults_that_the_crd_fills_in_are_not_reported_as_ignored() -> None:
-    thing = objects.queue("gold", dequeueStrategy="traverse", extendClusters=[], type="")
-
-    assert podgroups.to_queue(msgspec.convert(thing, podgroups.RawQueue)).ignored_fields == ()
+    assert queue(dequeueStrategy="traverse", extendClusters=[], type="").ignored_fields == ()
 
 
 def test_a_volcano_queue_is_read_completely() -> None:
@@ -185,7 +173,7 @@ def test_a_volcano_queue_is_read_completely() -> None:
         "uid": "u",
         "annotations": {"volcano.sh/hierarchy": "root/gold", "other": "x"},
     }
-    read = podgroups.to_queue(msgspec.convert(thing, podgroups.RawQueue))
+    read = read_queue(thing)
 
     assert (read.name, read.uid, read.weight, read.priority) == ("gold", "u", 3, 7)
     amounts = [each.amount("cpu") for each in (read.capability, read.deserved, read.guarantee)]
@@ -241,7 +229,7 @@ def test_a_queue_lends_its_guarantee_by_field_or_annotation(
     if annotation is not None:
         thing["metadata"]["annotations"] = {"gang-extender.io/lend-guarantee": annotation}
 
-    assert podgroups.to_queue(msgspec.convert(thing, podgroups.RawQueue)).lends_guarantee is lends
+    assert read_queue(thing).lends_guarantee is lends
 
 
 def test_a_queue_may_have_weight_zero() -> None:

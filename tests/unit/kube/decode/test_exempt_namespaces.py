@@ -2,27 +2,22 @@
 
 from __future__ import annotations
 
-import msgspec
 import pytest
 
-from extender.kube.decode import podgroups
-from extender.kube.decode.pods import NO_GANG, pod as read, to_pod
-from extender.model.gang import VOLCANO, PodGroup
+from extender.kube.decode.pods import NO_GANG
+from extender.model.gang import PodGroup
 from tests import objects
+from tests.unit.kube.decode.stored import read_group, read_pod
 
-OURS = frozenset({"gang-scheduler"})
 EXEMPT = frozenset({"a"})
 
 
 def as_group(exempt: frozenset[str] = EXEMPT, **spec: object) -> PodGroup:
-    raw = msgspec.convert(
-        objects.pod_group("train", **{"min_member": 3, **spec}), podgroups.RawGroup
-    )
-    return podgroups.to_group(raw, VOLCANO, exempt)
+    return read_group(objects.pod_group("train", **{"min_member": 3, **spec}), exempt=exempt)
 
 
 def test_a_pod_of_an_exempt_namespace_is_exempt_with_a_reason() -> None:
-    found, _ = to_pod(read(objects.stored_pod("p")), schedulers=OURS, exempt=EXEMPT)
+    found, _ = read_pod(objects.stored_pod("p"), EXEMPT)
 
     assert found.is_exempt
     assert found.is_unmanaged
@@ -30,9 +25,7 @@ def test_a_pod_of_an_exempt_namespace_is_exempt_with_a_reason() -> None:
 
 
 def test_a_pod_of_another_namespace_is_not_exempt() -> None:
-    found, member = to_pod(
-        read(objects.stored_pod("p", gang="train")), schedulers=OURS, exempt=frozenset({"b"})
-    )
+    found, member = read_pod(objects.stored_pod("p", gang="train"), frozenset({"b"}))
 
     assert (found.is_exempt, found.is_unmanaged, found.why_exempt) == (False, False, "")
     assert member.named
@@ -50,9 +43,7 @@ def test_a_pod_of_another_namespace_is_not_exempt() -> None:
 def test_a_pod_there_is_not_a_gang_member_but_keeps_the_key_of_its_group(
     marks: dict[str, str],
 ) -> None:
-    _, member = to_pod(
-        read(objects.stored_pod("p", annotations=marks)), schedulers=OURS, exempt=EXEMPT
-    )
+    _, member = read_pod(objects.stored_pod("p", annotations=marks), EXEMPT)
 
     assert member.key == "a/train"
     assert (member.named, member.min_member, member.problem) == (False, None, "")
@@ -60,9 +51,7 @@ def test_a_pod_there_is_not_a_gang_member_but_keeps_the_key_of_its_group(
 
 
 def test_kube_system_is_always_exempt() -> None:
-    found, member = to_pod(
-        read(objects.stored_pod("p", gang="train", namespace="kube-system")), schedulers=OURS
-    )
+    found, member = read_pod(objects.stored_pod("p", gang="train", namespace="kube-system"))
 
     assert found.why_exempt == "namespace kube-system is exempt"
     assert not member.named
@@ -72,7 +61,7 @@ def test_members_of_native_groups_stay_native() -> None:
     raw = objects.stored_pod("p")
     raw["spec"]["schedulingGroup"] = {"podGroupName": "train"}
 
-    assert to_pod(read(raw), schedulers=OURS, exempt=EXEMPT)[1].native
+    assert read_pod(raw, EXEMPT)[1].native
 
 
 def test_a_pod_group_of_an_exempt_namespace_has_no_minimum() -> None:

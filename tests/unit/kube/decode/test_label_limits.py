@@ -20,17 +20,32 @@ def written(thing: Any) -> bytes:
     return json.dumps(thing, separators=(",", ":"), sort_keys=True).encode()
 
 
-def test_a_small_object_is_unchanged() -> None:
-    data = written(objects.stored_pod("p", labels={"a": "b"}))
+LONG = 2 * LONGEST_LABELS
+UNCHANGED = {
+    "small": written(objects.stored_pod("p", labels={"a": "b"})),
+    "large without its labels": written(
+        objects.stored_pod("p", labels={"a": "b"}, annotations={"note": "x" * LONG})
+    ),
+    "few long labels": written(objects.stored_pod("p", labels={"k": "v" * LONG})),
+    **{
+        f"no pod: {text.decode()}": text + b" " * LONG
+        for text in (b"", b"{", b"[1]", b'{"metadata":{"labels":3,"x":"')
+    },
+    **{
+        f"malformed labels: {labels.decode()}": b'{"metadata":{"name":"p","labels":%s}}'
+        % (labels % filling)
+        for labels, filling in (
+            (b'"%s"', b"1" * LONGEST_LABELS),
+            (b"[%s1]", b"1," * LONGEST_LABELS),
+            (b'{"a":%s1}', b"1," * LONGEST_LABELS),
+            (b'{"%s":1}', b"1," * LONGEST_LABELS),
+        )
+    },
+}
 
-    assert drop_labels(data) is data
 
-
-def test_an_object_that_is_large_without_its_labels_is_unchanged() -> None:
-    data = written(
-        objects.stored_pod("p", labels={"a": "b"}, annotations={"note": "x" * 2 * LONGEST_LABELS})
-    )
-
+@pytest.mark.parametrize("data", UNCHANGED.values(), ids=UNCHANGED)
+def test_json_without_many_labels_is_unchanged(data: bytes) -> None:
     assert drop_labels(data) == data
 
 
@@ -85,27 +100,6 @@ def test_the_watch_and_a_hook_read_a_pod_alike() -> None:
     read = pods.to_pod(pods.pod(written(pod)), schedulers=SCHEDULERS)
     assert (line.change.item.pod, line.change.item.membership) == read
     assert line.change.item.membership.excess == "more than 256 labels"
-
-
-@pytest.mark.parametrize("text", [b"", b"{", b"[1]", b'{"metadata":{"labels":3,"x":"'])
-def test_text_that_is_no_pod_is_unchanged(text: bytes) -> None:
-    data = text + b" " * LONGEST_LABELS * 2
-
-    assert drop_labels(data) == data
-
-
-@pytest.mark.parametrize("labels", [b'"%s"', b"[%s1]", b'{"a":%s1}', b'{"%s":1}'])
-def test_malformed_labels_are_unchanged(labels: bytes) -> None:
-    filling = b"1" * LONGEST_LABELS if b'"' in labels[:1] else b"1," * LONGEST_LABELS
-    data = b'{"metadata":{"name":"p","labels":%s}}' % (labels % filling)
-
-    assert drop_labels(data) == data
-
-
-def test_few_long_labels_are_unchanged() -> None:
-    data = written(objects.stored_pod("p", labels={"k": "v" * 2 * LONGEST_LABELS}))
-
-    assert drop_labels(data) == data
 
 
 def test_of_labels_of_the_greatest_length_enough_are_kept_to_exceed_the_limit() -> None:

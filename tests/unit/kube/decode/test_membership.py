@@ -1,43 +1,18 @@
 from __future__ import annotations
 
-import json
 from dataclasses import fields
 from typing import Any
 
 import pytest
 
-from extender.kube.decode import pods
-from extender.kube.decode.pods import membership_of
 from extender.model.gang import Membership
 from extender.model.pod import Pod
 from tests import objects
+from tests.unit.kube.decode.stored import read_pod
 
 
 def read(**meta: Any) -> Membership:
-    return membership_of(pods.pod(json.dumps(objects.stored_pod("p", **meta)).encode()))
-
-
-@pytest.mark.parametrize("where", ["annotations", "labels"])
-@pytest.mark.parametrize(
-    "key",
-    [
-        "gang-extender.io/gang",
-        "scheduling.k8s.io/group-name",
-        "scheduling.volcano.sh/group-name",
-        "scheduling.x-k8s.io/pod-group",
-        "pod-group.scheduling.sigs.k8s.io/name",
-    ],
-)
-def test_a_pod_names_its_gang_in_any_dialect(key: str, where: str) -> None:
-    membership = read(**{where: {key: "train"}})
-
-    assert (membership.key, membership.named, membership.min_member) == ("a/train", True, None)
-
-
-def test_our_own_annotation_wins() -> None:
-    annotations = {"scheduling.k8s.io/group-name": "other", "gang-extender.io/gang": "train"}
-
-    assert read(annotations=annotations).key == "a/train"
+    return read_pod(objects.stored_pod("p", **meta))[1]
 
 
 def test_an_annotation_wins_over_a_label() -> None:
@@ -117,7 +92,7 @@ def test_a_pod_may_name_its_queue() -> None:
 def test_native_groups_are_left_to_kube_scheduler(spec: dict[str, Any], key: str) -> None:
     thing = objects.stored_pod("p", gang="other")
     thing["spec"].update(spec)
-    membership = membership_of(pods.pod(json.dumps(thing).encode()))
+    membership = read_pod(thing)[1]
 
     assert (membership.key, membership.native) == (key, True)
 
@@ -146,8 +121,7 @@ def test_texts_kept_of_a_pod_are_limited_in_length(mark: str) -> None:
     thing = objects.stored_pod("p", node="n", annotations={mark: f"1 by {HUGE}"})
     thing["metadata"]["ownerReferences"] = [{"kind": HUGE, "name": HUGE, "controller": True}]
     thing["status"]["nominatedNodeName"] = HUGE
-    raw = pods.pod(json.dumps(thing).encode())
-    pod, membership = pods.to_pod(raw, schedulers=frozenset({"gang-scheduler"}))
+    pod, membership = read_pod(thing)
 
     kept = [
         getattr(each, field.name)

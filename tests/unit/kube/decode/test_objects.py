@@ -11,7 +11,7 @@ from extender.model.node import Node, Taint
 from extender.model.pod import Requirement
 from extender.model.queue import Namespace, PriorityClass
 from extender.model.resources import Resources
-from extender.model.snapshot import ResourceQuota
+from extender.model.snapshot import DisruptionBudget, ResourceQuota
 from tests import objects as make
 
 
@@ -99,16 +99,22 @@ def test_a_null_policy_is_not_an_absent_policy(name: str) -> None:
     assert "cannot be read" in read.problem
 
 
-def test_a_priority_class_has_a_value() -> None:
-    thing = {"metadata": {"name": "high"}, "value": 9, "globalDefault": True}
-    raw = msgspec.convert(thing, objects.RawPriorityClass)
+@pytest.mark.parametrize(
+    ("written", "expected"),
+    [
+        ({"globalDefault": True}, PriorityClass(name="high", value=9, is_default=True)),
+        ({"preemptionPolicy": "Never"}, PriorityClass(name="high", value=9, may_preempt=False)),
+    ],
+)
+def test_a_priority_class_is_read(written: dict[str, Any], expected: PriorityClass) -> None:
+    thing = {"metadata": {"name": "high"}, "value": 9, **written}
 
-    assert objects.to_priority_class(raw) == PriorityClass(name="high", value=9, is_default=True)
+    assert objects.to_priority_class(msgspec.convert(thing, objects.RawPriorityClass)) == expected
 
 
-def budget(spec: dict[str, Any]) -> tuple[Requirement, ...]:
-    thing = {"metadata": {"name": "b", "namespace": "a"}, "spec": spec}
-    return objects.to_budget(msgspec.convert(thing, objects.RawBudget)).selector
+def budget(**facts: Any) -> DisruptionBudget:
+    thing = {"metadata": {"name": "b", "namespace": "a"}, **facts}
+    return objects.to_budget(msgspec.convert(thing, objects.RawBudget))
 
 
 def test_a_budget_selects_by_labels_and_expressions() -> None:
@@ -120,7 +126,7 @@ def test_a_budget_selects_by_labels_and_expressions() -> None:
         ],
     }
 
-    assert budget({"selector": selector}) == (
+    assert budget(spec={"selector": selector}).selector == (
         Requirement("a", "In", ("1",)),
         Requirement("b", "In", ("2",)),
         Requirement("c", "NotIn", ("3", "4")),
@@ -129,25 +135,15 @@ def test_a_budget_selects_by_labels_and_expressions() -> None:
 
 
 def test_an_empty_selector_selects_everything_and_none_selects_nothing() -> None:
-    assert budget({"selector": {}}) == ()
-    assert budget({}) == (Requirement("", "In"),)
+    assert budget(spec={"selector": {}}).selector == ()
+    assert budget(spec={}).selector == (Requirement("", "In"),)
 
 
 def test_a_disruption_budget_is_read_with_its_disrupted_pods() -> None:
-    thing = {
-        "metadata": {"name": "b", "namespace": "a"},
-        "status": {"disruptionsAllowed": 2, "disruptedPods": {"p": "2026-01-01T00:00:00Z"}},
-    }
-    read = objects.to_budget(msgspec.convert(thing, objects.RawBudget))
+    status = {"disruptionsAllowed": 2, "disruptedPods": {"p": "2026-01-01T00:00:00Z"}}
+    read = budget(status=status)
 
     assert (read.allowed, read.disrupted) == (2, frozenset({"p"}))
-
-
-def test_a_priority_class_may_forbid_preemption() -> None:
-    thing = {"metadata": {"name": "patient"}, "value": 9, "preemptionPolicy": "Never"}
-    raw = msgspec.convert(thing, objects.RawPriorityClass)
-
-    assert not objects.to_priority_class(raw).may_preempt
 
 
 def test_a_quota_is_read_from_its_status_with_its_weight() -> None:
@@ -199,7 +195,6 @@ def test_a_quota_with_a_scope_is_scoped(scope: dict[str, Any]) -> None:
 def test_the_minimum_available_of_a_disruption_budget_is_read(
     written: Any, least: int | None, part: str
 ) -> None:
-    raw = {"metadata": {"name": "web", "namespace": "a"}, "spec": {"minAvailable": written}}
-    read = objects.to_budget(msgspec.convert(raw, objects.RawBudget))
+    read = budget(spec={"minAvailable": written})
 
     assert (read.least, read.part) == (least, part)

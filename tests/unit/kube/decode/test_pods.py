@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import pytest
@@ -8,7 +7,6 @@ import pytest
 from extender.durations import MAX_DURATION_S as YEAR_S
 from extender.errors import InvalidHookCall
 from extender.kube.decode import pods
-from extender.model.gang import Membership
 from extender.model.pod import (
     NO_LABELS,
     HostPort,
@@ -20,17 +18,11 @@ from extender.model.pod import (
 )
 from extender.model.resources import LARGEST
 from tests import objects
-
-SCHEDULERS = frozenset({"gang-scheduler"})
+from tests.unit.kube.decode.stored import read_pod
 
 
 def read(thing: dict[str, Any]) -> Pod:
-    return read_both(thing)[0]
-
-
-def read_both(thing: dict[str, Any]) -> tuple[Pod, Membership]:
-    raw = pods.pod(json.dumps(thing).encode())
-    return pods.to_pod(raw, schedulers=SCHEDULERS)
+    return read_pod(thing)[0]
 
 
 def with_spec(**spec: Any) -> dict[str, Any]:
@@ -56,13 +48,14 @@ def test_a_pod_is_read_with_all_the_plan_needs() -> None:
 
     assert (pod.uid, pod.namespace, pod.name, pod.key) == ("uid-p", "a", "p", "a/p")
     assert (pod.priority, pod.priority_class, pod.may_preempt) == (7, "high", False)
-    assert (pod.role, pod.gated, pod.nominated, pod.ours) == ("worker", True, "n", True)
+    assert (pod.role, pod.gated, pod.nominated) == ("worker", True, "n")
+    assert (pod.ours, pod.scheduler) == (True, "gang-scheduler")
     assert pod.created == 1767225600.0
     assert pod.labels == {"app": "x", "volcano.sh/task-spec": "worker"}
 
 
 def test_a_pod_with_only_a_name_is_read() -> None:
-    pod, membership = read_both({"metadata": {"name": "p"}})
+    pod, membership = read_pod({"metadata": {"name": "p"}})
 
     assert (pod.uid, pod.key, pod.status, pod.ours) == (
         "default/p",
@@ -132,7 +125,7 @@ def test_pods_of_other_schedulers_are_foreign_and_keep_only_their_size() -> None
     thing["metadata"]["labels"] = {"app": "x"}
     pod = read(thing)
 
-    assert not pod.ours
+    assert (pod.ours, pod.scheduler) == (False, "")
     assert pod.labels is NO_LABELS
     assert pod.shape.selector == ()
     assert pod.requests.amount("cpu") == 1000
@@ -141,9 +134,8 @@ def test_pods_of_other_schedulers_are_foreign_and_keep_only_their_size() -> None
 def test_without_a_scheduler_name_the_default_one_is_meant() -> None:
     thing = objects.stored_pod("p")
     del thing["spec"]["schedulerName"]
-    raw = pods.pod(json.dumps(thing).encode())
 
-    assert pods.to_pod(raw, schedulers=frozenset({"default-scheduler"}))[0].ours
+    assert read_pod(thing, schedulers=frozenset({"default-scheduler"}))[0].ours
 
 
 def test_identical_pods_share_one_shape_and_their_labels() -> None:
@@ -210,19 +202,6 @@ def test_an_absent_request_is_not_a_request_of_zero() -> None:
     assert dict(read(thing).requests) == {"pods": 1}
 
 
-def test_a_container_being_resized_counts_with_the_larger_of_requested_and_actual() -> None:
-    thing = with_spec(nodeName="n", containers=[container(requests={"cpu": "1", "memory": "4Gi"})])
-    thing["status"]["containerStatuses"] = [
-        {
-            "name": "c",
-            "allocatedResources": {"cpu": "3", "memory": "1Gi"},
-            "resources": {"requests": {"cpu": "2", "memory": "1Gi"}},
-        }
-    ]
-
-    assert dict(read(thing).requests) == {"cpu": 3000, "memory": 4 << 30, "pods": 1}
-
-
 def test_a_container_that_has_its_requests_makes_no_other_shape() -> None:
     before, after = objects.stored_pod("p"), objects.stored_pod("p", node="n")
     after["status"]["containerStatuses"] = [
@@ -238,7 +217,7 @@ def test_a_container_that_has_its_requests_makes_no_other_shape() -> None:
 
 def test_an_unreadable_amount_is_a_problem_of_the_gang() -> None:
     thing = with_spec(containers=[container(requests={"cpu": "a lot"})])
-    pod, membership = read_both(thing)
+    pod, membership = read_pod(thing)
 
     assert dict(pod.requests) == {"pods": 1}
     assert membership.problem.startswith("pod p cannot be read: 'a lot' is not a quantity")
@@ -246,7 +225,7 @@ def test_an_unreadable_amount_is_a_problem_of_the_gang() -> None:
 
 @pytest.mark.parametrize("amount", ["-1", "-500m"])
 def test_a_negative_amount_is_a_problem_too(amount: str) -> None:
-    _, membership = read_both(with_spec(containers=[container(requests={"cpu": amount})]))
+    _, membership = read_pod(with_spec(containers=[container(requests={"cpu": amount})]))
 
     assert "cannot be read" in membership.problem
 
@@ -326,14 +305,6 @@ def test_the_extender_that_woke_a_pod_is_read_from_its_annotation(
     assert read(thing).woken_by == woken_by
 
 
-def test_the_scheduler_of_a_pod_is_kept_if_it_is_ours() -> None:
-    thing = objects.stored_pod("p")
-    mine = read(thing)
-    thing["spec"]["schedulerName"] = "other-scheduler"
-
-    assert (mine.scheduler, read(thing).scheduler) == ("gang-scheduler", "")
-
-
 def test_the_unschedulable_message_of_kube_scheduler_is_kept() -> None:
     thing = objects.stored_pod("p")
     thing["status"]["conditions"] = [
@@ -353,16 +324,11 @@ def test_the_unschedulable_message_of_kube_scheduler_is_kept() -> None:
     assert read(thing).refusal == ""
 
 
-def test_a_scheduled_pod_is_read_with_the_queue_that_admitted_it() -> None:
-    thing = objects.stored_pod("p", annotations={"gang-extender.io/started-in": "gold"}, node="n1")
+@pytest.mark.parametrize(("node", "queue"), [("n1", "gold"), ("", "")])
+def test_only_a_scheduled_pod_has_a_queue_that_admitted_it(node: str, queue: str) -> None:
+    annotations = {"gang-extender.io/started-in": "gold"}
 
-    assert read(thing).started_in == "gold"
-
-
-def test_the_started_in_annotation_of_an_unscheduled_pod_is_ignored() -> None:
-    thing = objects.stored_pod("p", annotations={"gang-extender.io/started-in": "gold"})
-
-    assert read(thing).started_in == ""
+    assert read(objects.stored_pod("p", annotations=annotations, node=node)).started_in == queue
 
 
 def test_the_priority_of_a_task_counts_only_within_its_gang() -> None:
@@ -390,13 +356,13 @@ def test_a_huge_annotation_does_not_hide_the_others() -> None:
         "p", annotations={"junk": "x" * 2**20, "gang-extender.io/gang": "train"}
     )
 
-    assert read_both(thing)[1].key == "a/train"
+    assert read_pod(thing)[1].key == "a/train"
 
 
 def test_a_parsed_file_is_read_like_json() -> None:
     raw = pods.pod(objects.stored_pod("p"))
 
-    assert pods.to_pod(raw, schedulers=SCHEDULERS)[0].key == "a/p"
+    assert pods.to_pod(raw, schedulers=frozenset())[0].key == "a/p"
 
 
 @pytest.mark.parametrize("data", [b"", b"[]", b"{", b'{"metadata": {"name": 3}}'])

@@ -16,14 +16,10 @@ from extender.kube.client import ApiClient
 from extender.kube.config import ApiServer
 from extender.kube.watch import PATH, HealthProbe
 from tests import objects
-from tests.unit.kube.watch.test_reflector import FAST, LONG_S, watching
+from tests.unit.kube.watch.test_reflector import FAST, LONG_S, api, put_pods, watching
 from tests.unit.kube.watched_api import GROUPS, PODS, WatchedApi
 
-
-@pytest.fixture
-def api() -> Iterator[WatchedApi]:
-    with WatchedApi() as made:
-        yield made
+__all__ = ["api"]  # a fixture
 
 
 @contextmanager
@@ -53,6 +49,16 @@ def until(holds: Callable[[], object]) -> None:
     while not holds():
         assert time.monotonic() < deadline, "it never came to be"
         pause.wait(0.005)
+
+
+def long_ago() -> float:
+    return SystemClock.monotonic() - 100
+
+
+def receive_last(freshness: Freshness, at: float) -> None:
+    """Let every watch have received its last event at that time."""
+    for name in freshness.silence(0.0).keys() - {"API server"}:
+        freshness.received(name, at)
 
 
 @pytest.mark.parametrize("status", [401, 403, 404, 500])
@@ -113,7 +119,7 @@ def test_the_return_of_the_server_is_logged_once(
     freshness = Freshness(silent_s=LONG_S)
     with probing(api.access(), freshness) as returned:
         until(lambda: len(api.asked(PATH)) > 1)
-        freshness.expect_probe(SystemClock.monotonic() - 100)
+        freshness.expect_probe(long_ago())
         assert returned.wait(LONG_S)
         asked = len(api.asked(PATH))
         until(lambda: len(api.asked(PATH)) > asked + 3)
@@ -125,10 +131,8 @@ def test_after_a_silence_each_watch_is_resumed_where_it_was(api: WatchedApi) -> 
     with watching(api, probe_s=0.01, limits=replace(FAST, absent_s=1000.0)) as watched:
         watched.ready()
         before = {path: len(api.asked(path)) for path in (PODS, GROUPS)}
-        long_ago = SystemClock.monotonic() - 100
-        for name in watched.cluster.freshness.silence(0.0).keys() - {"API server"}:
-            watched.cluster.freshness.received(name, long_ago)
-        watched.cluster.freshness.expect_probe(long_ago)
+        receive_last(watched.cluster.freshness, long_ago())
+        watched.cluster.freshness.expect_probe(long_ago())
         # A resource that is not installed is requested at once, too, without its long pause.
         watched.until(lambda: all(len(api.asked(path)) > count for path, count in before.items()))
         watched.ready()
@@ -144,21 +148,19 @@ def test_after_a_silence_a_cache_that_must_list_again_is_stale_until_the_list_co
     api: WatchedApi, streams: bool, in_stream: bool
 ) -> None:
     api.streams_lists, api.expires_in_stream = streams, in_stream
-    for number in range(300):
-        api.put(PODS, objects.stored_pod(f"p{number}"))
+    put_pods(api, 300)
     with watching(api, probe_s=0.01, limits=replace(FAST, absent_s=1000.0)) as watched:
         watched.ready()
         api.put(PODS, objects.stored_pod("last"))
         watched.until(lambda: watched.has_pod("last"))  # it is watched by now
-        freshness, long_ago = watched.cluster.freshness, SystemClock.monotonic() - 100
-        for name in freshness.silence(0.0).keys() - {"API server"}:
-            freshness.received(name, long_ago)
+        freshness = watched.cluster.freshness
+        receive_last(freshness, long_ago())
         with api.changed:  # no watch may resume before all of this has happened
             api.hang_up()
             api.delete(PODS, objects.stored_pod("p0"))
             api.compact()
             api.hold_lists(PODS)
-        freshness.expect_probe(long_ago)
+        freshness.expect_probe(long_ago())
 
         watched.until(lambda: PODS in api.waiting)
         watched.until(
@@ -179,9 +181,8 @@ def test_a_watch_with_recent_events_is_not_restarted(api: WatchedApi) -> None:
     with watching(api, probe_s=0.01, limits=replace(FAST, absent_s=1000.0)) as watched:
         watched.ready()
         before, freshness = len(api.asked(PODS)), watched.cluster.freshness
-        for name in freshness.silence(0.0).keys() - {"API server"}:
-            freshness.received(name, SystemClock.monotonic() + LONG_S)
-        freshness.expect_probe(SystemClock.monotonic() - 100)
+        receive_last(freshness, SystemClock.monotonic() + LONG_S)
+        freshness.expect_probe(long_ago())
         asked = len(api.asked(PATH))
         watched.until(lambda: len(api.asked(PATH)) > asked + 5)
 

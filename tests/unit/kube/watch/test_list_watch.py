@@ -1,14 +1,16 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from hypothesis import given, strategies as st
 
 from extender.cache.changes import Delete, SeenPod, Upsert, key_of
 from extender.errors import NoResponse
 from extender.kube.decode import resources
-from extender.kube.list_watch import ListWatch, Mode, Signal, Step
+from extender.kube.list_watch import ListWatch, Mode, Signal, Step, lines
 from tests import objects
 
 
@@ -38,10 +40,16 @@ def page(*names: str, version: int = 5, more: str = "") -> bytes:
     ).encode()
 
 
+def begun(**rest: Any) -> ListWatch:
+    """Return a list-watch that has requested its list."""
+    made = new_list_watch(**rest)
+    made.next_request(60)
+    return made
+
+
 def listed(version: int = 5) -> ListWatch:
     """Return a list-watch that has completed its list and watches now."""
-    made = new_list_watch()
-    made.next_request(60)
+    made = begun()
     made.line(end_of_list(version))
     made.next_request(60)
     return made
@@ -61,8 +69,7 @@ def test_the_first_list_is_requested_as_a_stream() -> None:
 
 
 def test_a_streamed_list_ends_with_a_bookmark_and_continues_as_a_watch() -> None:
-    made = new_list_watch()
-    made.next_request(60)
+    made = begun()
 
     assert isinstance(made.line(event_line("ADDED", 2)), Upsert)
     assert not made.is_listed
@@ -72,18 +79,9 @@ def test_a_streamed_list_ends_with_a_bookmark_and_continues_as_a_watch() -> None
     assert made.next_request(60).query["resourceVersion"] == "10"
 
 
-def test_a_streamed_list_that_breaks_off_is_restarted() -> None:
-    made = new_list_watch()
-    made.next_request(60)
-    made.line(event_line("ADDED", 2))
-
-    assert made.next_request(60).mode is Mode.STREAM
-
-
 @pytest.mark.parametrize("status", [400, 422])
 def test_pages_are_requested_if_streaming_is_refused(status: int) -> None:
-    made = new_list_watch()
-    made.next_request(60)
+    made = begun()
 
     assert made.refused(status) is Step.PAGES
     request = made.next_request(60)
@@ -130,8 +128,7 @@ def test_a_complete_list_resets_the_count_of_failed_streams() -> None:
 
 
 def test_an_object_that_cannot_be_named_does_not_end_a_streamed_list() -> None:
-    made = new_list_watch()
-    made.next_request(60)
+    made = begun()
 
     assert made.line(b'{"type":"ADDED","object":{"metadata":3}}') is Signal.SKIPPED
     assert isinstance(made.line(event_line("ADDED", 2)), Upsert)
@@ -139,8 +136,7 @@ def test_an_object_that_cannot_be_named_does_not_end_a_streamed_list() -> None:
 
 
 def test_pages_follow_each_other_until_the_last() -> None:
-    made = new_list_watch(streaming=False, page_size=2)
-    made.next_request(60)
+    made = begun(streaming=False, page_size=2)
     first = list(made.page(page("x", "y", more="token")))
 
     assert [key_of(item) for item in first] == ["uid-x", "uid-y"]
@@ -154,34 +150,25 @@ def test_pages_follow_each_other_until_the_last() -> None:
     assert made.next_request(60).query["resourceVersion"] == "5"
 
 
-def test_an_expired_page_restarts_the_list() -> None:
-    made = new_list_watch(streaming=False)
-    made.next_request(60)
+def test_a_paged_list_that_broke_off_or_expired_is_restarted() -> None:
+    made = begun(streaming=False)
+    list(made.page(page("x", more="token")))
+    assert made.next_request(60).query == {"limit": "250"}
     list(made.page(page("x", more="token")))
 
     assert made.refused(410) is Step.RELIST
     assert made.next_request(60).query == {"limit": "250"}
 
 
-def test_a_paged_list_that_broke_off_is_restarted() -> None:
-    made = new_list_watch(streaming=False)
-    made.next_request(60)
-    list(made.page(page("x", more="token")))
-
-    assert made.next_request(60).query == {"limit": "250"}
-
-
 def test_an_empty_list_is_a_list() -> None:
-    made = new_list_watch(streaming=False)
-    made.next_request(60)
+    made = begun(streaming=False)
 
     assert list(made.page(b'{"metadata":{"resourceVersion":"3"},"items":null}')) == []
     assert made.is_listed
 
 
 def test_a_response_without_a_resource_version_is_not_a_list() -> None:
-    made = new_list_watch(streaming=False)
-    made.next_request(60)
+    made = begun(streaming=False)
 
     with pytest.raises(NoResponse, match="no resourceVersion"):
         list(made.page(b'{"kind":"Status","metadata":{},"status":"Success"}'))
@@ -206,13 +193,8 @@ def test_each_event_moves_the_resume_point_of_the_watch() -> None:
 
     assert made.next_request(60).query["resourceVersion"] == "8"
 
-    made.line(event_line("BOOKMARK", 12, metadata={}))
-
+    assert made.line(event_line("BOOKMARK", 12, metadata={})) is Signal.ALIVE
     assert made.next_request(60).query["resourceVersion"] == "12"
-
-
-def test_a_bookmark_is_a_sign_of_life() -> None:
-    assert listed().line(event_line("BOOKMARK", 6, metadata={})) is Signal.ALIVE
 
 
 def test_an_expired_resource_version_is_dropped() -> None:
@@ -310,3 +292,41 @@ def test_a_resource_that_is_reinstalled_is_listed_again() -> None:
     made.refused(404)
 
     assert made.next_request(60).mode is Mode.STREAM
+
+
+@pytest.mark.parametrize(
+    ("chunks", "expected"),
+    [
+        ([b"one\ntwo\n"], [b"one", b"two"]),
+        ([b"o", b"n", b"e\ntw", b"o\n"], [b"one", b"two"]),
+        ([b"one\ntw"], [b"one"]),
+        ([b"\n\none\n", b"\n", b""], [b"one"]),
+        # Many short lines are not taken for a long line.
+        ([b"one\ntw", b"o\nthr", b"ee\n"] * 10, [b"one", b"two", b"three"] * 10),
+    ],
+)
+def test_whole_lines_are_cut_at_newlines(chunks: list[bytes], expected: list[bytes]) -> None:
+    assert list(lines(chunks, longest=10)) == expected
+
+
+def test_an_endless_line_is_cut_and_ends_the_stream() -> None:
+    consumed: list[bytes] = []
+
+    def chunks() -> Iterator[bytes]:
+        for chunk in [b"one\nt", *[b"wo"] * 100, b"\nthree\n"]:
+            consumed.append(chunk)
+            yield chunk
+
+    assert list(lines(chunks(), longest=10)) == [b"one", b"t" + b"wo" * 5]
+    assert len(consumed) == 6, "nothing more is read"
+
+
+@given(st.lists(st.binary(min_size=1).filter(lambda line: b"\n" not in line)), st.data())
+def test_the_chunking_of_a_stream_does_not_change_its_lines(
+    whole: list[bytes], data: st.DataObject
+) -> None:
+    text = b"".join(line + b"\n" for line in whole)
+    cuts = sorted(data.draw(st.lists(st.integers(0, len(text)))))
+    chunks = [text[a:b] for a, b in zip([0, *cuts], [*cuts, len(text)], strict=True)]
+
+    assert list(lines(chunks)) == whole

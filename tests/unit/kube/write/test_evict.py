@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from concurrent.futures import CancelledError, Future
+from concurrent.futures import Future
 from threading import Event
 from typing import Any, cast
 
@@ -78,24 +78,6 @@ def test_the_first_eviction_request_times_out_sooner_than_its_retries() -> None:
     assert FIRST_S < 5
 
 
-def test_stopping_cancels_pending_evictions() -> None:
-    begun, may_go_on = Event(), Event()
-
-    def wait(_: float) -> None:
-        begun.set()
-        may_go_on.wait(10)
-
-    evictor = ApiEvictor(cast(ApiClient, ApiDouble({})), wait=wait)
-    many = evictor.evict([ORDER] * 50)
-    assert begun.wait(10)
-    evictor.stop()
-    may_go_on.set()
-
-    for each in many:
-        with pytest.raises(CancelledError):
-            each.result(timeout=10)
-
-
 @pytest.fixture
 def cancelled(monkeypatch: pytest.MonkeyPatch) -> list[Future[Any]]:
     """Each call that cancels a future."""
@@ -141,14 +123,6 @@ def test_evictions_requested_while_stopping_are_cancelled_exactly_once(
     assert len(cancelled) == len(many)
 
 
-def test_an_eviction_refused_by_a_disruption_budget_is_retried() -> None:
-    outcome, api, waits = evict(evict=[NO_BUDGET, NO_BUDGET, (201, {})])
-
-    assert outcome.result is EvictResult.LEAVING
-    assert waits == [0.25, 0.5]
-    assert len(conditions(api)) == 1
-
-
 def test_an_eviction_that_the_budget_keeps_refusing_is_blocked_and_its_condition_removed() -> None:
     outcome, api, waits = evict(evict=[NO_BUDGET])
 
@@ -159,60 +133,60 @@ def test_an_eviction_that_the_budget_keeps_refusing_is_blocked_and_its_condition
     assert [condition["status"] for condition in conditions(api)] == ["True", "False"]
 
 
-@pytest.mark.parametrize("word", ["mark", "evict"])
-def test_evicting_a_deleted_pod_succeeds(word: str) -> None:
-    gone: Answer = (404, {"message": "not found"})
-    outcome, _, waits = evict(**{word: [gone], "look": [gone]})
-
-    assert outcome.result is EvictResult.GONE
-    assert waits == []
-
-
+GONE: Answer = (404, {"message": "not found"})
+CONFLICT: Answer = (409, {"message": "uid mismatch"})
+DONE: Answer = (201, {})
 THERE: Answer = (200, {"metadata": {"uid": "uid-0"}})
+REPLACED: Answer = (200, {"metadata": {"uid": "uid-1"}})
+IMMUTABLE: Answer = (422, {"message": "metadata.uid: Invalid value: field is immutable"})
+EVICTION = f"POST {POD}/eviction"
 
 
-@pytest.mark.parametrize("status", [404, 409])
-def test_a_pod_that_still_exists_is_evicted_though_its_condition_was_refused(
-    status: int,
-) -> None:
-    outcome, api, _ = evict(mark=[(status, {"message": "not found"})], look=[THERE])
+@pytest.mark.parametrize(
+    "refused",
+    [
+        pytest.param({"evict": [NO_BUDGET, DONE]}, id="by a budget"),
+        pytest.param({"evict": [CONFLICT, DONE], "look": [THERE]}, id="as the budget changed"),
+        pytest.param({"evict": [GONE, DONE], "look": [THERE]}, id="as not found, though it is"),
+        pytest.param({"evict": [(403, {}), DONE]}, id="by a webhook"),
+        pytest.param({"evict": [(401, {}), DONE]}, id="for an expired token"),
+    ],
+)
+def test_an_eviction_that_is_refused_for_a_while_is_retried(refused: Any) -> None:
+    outcome, api, waits = evict(**refused)
 
     assert outcome.result is EvictResult.LEAVING
-    assert api.requests()[-1] == f"POST {POD}/eviction"
+    assert api.requests().count(EVICTION) == 2
+    assert (waits, len(conditions(api))) == ([0.25], 1)
 
 
-def test_an_eviction_answered_not_found_is_retried_if_the_pod_still_exists() -> None:
-    outcome, api, waits = evict(evict=[(404, {"message": "not found"}), (201, {})], look=[THERE])
+@pytest.mark.parametrize(
+    "said",
+    [
+        {"mark": [GONE], "look": [GONE]},
+        {"evict": [GONE], "look": [GONE]},
+        {"evict": [CONFLICT], "look": [REPLACED]},
+    ],
+)
+def test_evicting_a_deleted_or_replaced_pod_succeeds(said: Any) -> None:
+    outcome, _, waits = evict(**said)
+
+    assert (outcome.result, waits) == (EvictResult.GONE, [])
+
+
+@pytest.mark.parametrize("refusal", [GONE, CONFLICT, (500, {"message": "try later"})])
+def test_a_pod_that_exists_is_evicted_though_its_condition_was_refused(refusal: Answer) -> None:
+    outcome, api, _ = evict(mark=[refusal], look=[THERE])
 
     assert outcome.result is EvictResult.LEAVING
-    assert api.requests().count(f"POST {POD}/eviction") == 2
-    assert waits == [0.25]
-
-
-def test_another_pod_of_the_same_name_is_not_evicted() -> None:
-    outcome, _, waits = evict(
-        evict=[(409, {"message": "uid mismatch"})], look=[(200, {"metadata": {"uid": "uid-1"}})]
-    )
-
-    assert outcome.result is EvictResult.GONE
-    assert waits == []
+    assert api.requests()[-1] == EVICTION
 
 
 def test_no_eviction_is_sent_if_the_condition_is_refused_for_another_uid() -> None:
-    immutable = 'Pod "old-0" is invalid: metadata.uid: Invalid value: field is immutable'
-    outcome, api, _ = evict(mark=[(422, {"message": immutable})])
+    outcome, api, _ = evict(mark=[IMMUTABLE])
 
     assert outcome.result is EvictResult.GONE
     assert api.requests() == [f"PATCH {POD}/status"]
-
-
-def test_a_conflict_on_a_disruption_budget_is_retried() -> None:
-    outcome, _, _ = evict(
-        evict=[(409, {"message": "the budget changed"}), (201, {})],
-        look=[(200, {"metadata": {"uid": "uid-0"}})],
-    )
-
-    assert outcome.result is EvictResult.LEAVING
 
 
 def test_a_permanently_refused_eviction_is_not_retried() -> None:
@@ -222,29 +196,11 @@ def test_a_permanently_refused_eviction_is_not_retried() -> None:
     assert waits == []
 
 
-def test_a_forbidden_eviction_is_retried() -> None:
-    outcome, _, _ = evict(evict=[(403, {"message": "you may not"}), (201, {})])
-
-    assert outcome.result is EvictResult.LEAVING
-
-
 def test_an_eviction_without_a_response_is_failed_and_not_blocked() -> None:
     outcome, _, waits = evict(evict=[(0, {})])
 
     assert outcome.result is EvictResult.FAILED
     assert waits == [0.25, 0.5, 1.0, 1.0]
-
-
-def test_an_eviction_refused_for_an_expired_token_is_retried() -> None:
-    outcome, _, _ = evict(evict=[(401, {"message": "Unauthorized"}), (201, {})])
-
-    assert outcome.result is EvictResult.LEAVING
-
-
-def test_a_pod_whose_condition_cannot_be_written_is_evicted_all_the_same() -> None:
-    outcome, _, _ = evict(mark=[(500, {"message": "try later"})])
-
-    assert outcome.result is EvictResult.LEAVING
 
 
 def test_no_eviction_is_sent_after_stop() -> None:

@@ -1,30 +1,43 @@
-"""A request is only sent in the term in which it was ordered, however long it waited."""
+"""A request is only sent in the term in which it was ordered, unless it needs no lease."""
 
 from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator
+from concurrent.futures import Future
+from contextlib import asynccontextmanager
 from typing import Any, cast
+
+import msgspec
+import pytest
 
 from extender.kube.client import ApiClient
 from extender.kube.write import bind
-from extender.kube.write.bind import ApiBinder
 from extender.kube.write.evict import ApiEvictor
 from extender.kube.write.wake import ApiWaker
 from extender.leader.fencing import Term
 from extender.model.pod import PodUid
-from extender.ports import EvictOrder, EvictResult, WakeOrder
+from extender.ports import (
+    BindOrder,
+    BindOutcome,
+    EvictOrder,
+    EvictOutcome,
+    EvictResult,
+    WakeOrder,
+    Whose,
+)
 from tests.api_server import (
     DO_AND_HANG_UP,
     HANG_UP,
-    LoopbackServer,
+    NEVER,
+    VirtualLoop,
     connected,
     loopback_server,
-    play,
+    scene,
 )
 from tests.unit.kube.api_double import ApiDouble
-from tests.unit.kube.write.test_bind import order, outcomes
+from tests.unit.kube.write.test_bind import Binds, connected_binder, order
 
 
 class TermClock:
@@ -43,148 +56,115 @@ class TermClock:
         self.term.begin(until=100.0)
 
 
-Story = Callable[[LoopbackServer, ApiBinder, TermClock], Awaitable[None]]
+@asynccontextmanager
+async def fenced_binder() -> AsyncIterator[tuple[Binds, TermClock]]:
+    time = TermClock()
+    async with connected_binder(size=1, fencing=time.term) as (binds,):
+        yield binds, time
 
 
-def run(story: Story) -> None:
-    async def scene() -> None:
-        time = TermClock()
-        async with loopback_server() as server, connected(server, size=1) as pipeline:
-            binder = ApiBinder(pipeline, chance=lambda: 0.0, fencing=time.term)
-            await story(server, binder, time)
+@scene(fenced_binder)
+async def test_a_gang_is_refused_without_a_lease_and_nothing_is_sent(
+    binds: Binds, time: TermClock, /
+) -> None:
+    time.expire()
 
-    play(scene())
-
-
-def test_a_gang_is_refused_without_a_lease_and_nothing_is_sent():
-    async def story(server: LoopbackServer, binder: ApiBinder, time: TermClock) -> None:
-        time.expire()
-        for index in range(3):
-            server.add_pod(f"w-{index}")
-
-        got = await outcomes(binder, *(order(f"w-{index}") for index in range(3)))
-        assert got == [bind.NOT_LEADER] * 3
-        assert server.requests == []
-
-    run(story)
+    assert await binds.outcomes(*binds.gang(3)) == [bind.NOT_LEADER] * 3
+    assert binds.server.requests == []
 
 
-def test_a_term_that_ends_before_the_connection_opens_stops_the_bind():
-    async def story(server: LoopbackServer, binder: ApiBinder, time: TermClock) -> None:
-        server.add_pod("w-0")
-        answer = asyncio.ensure_future(outcomes(binder, order("w-0")))
-        await asyncio.sleep(0)  # the bind is ordered, and the connection is opening
-        time.expire()
-
-        assert await answer == [bind.NOT_LEADER]
-        assert server.requests == []
-
-    run(story)
-
-
-def test_a_bind_does_not_continue_in_the_next_term():
-    async def story(server: LoopbackServer, binder: ApiBinder, time: TermClock) -> None:
-        server.add_pod("w-0")
-        answer = asyncio.ensure_future(outcomes(binder, order("w-0")))
-        await asyncio.sleep(0)
+@pytest.mark.parametrize("begins_again", [False, True])
+@scene(fenced_binder)
+async def test_a_term_that_ends_before_the_connection_opens_stops_the_bind(
+    binds: Binds, time: TermClock, /, begins_again: bool
+) -> None:
+    answer = asyncio.ensure_future(binds.outcomes(*binds.gang(1)))
+    await asyncio.sleep(0)  # the bind is ordered, and the connection is opening
+    if begins_again:
         time.begin_next_term()
-
-        assert await answer == [bind.NOT_LEADER]
-        assert server.requests == []
-
-    run(story)
-
-
-def test_a_throttled_bind_is_not_retried_after_its_term():
-    async def story(server: LoopbackServer, binder: ApiBinder, time: TermClock) -> None:
-        server.add_pod("w-0")
-        server.script.append(429)
-        answer = asyncio.ensure_future(outcomes(binder, order("w-0")))
-        await server.has_heard(1)
+    else:
         time.expire()
 
-        assert await answer == [bind.NOT_LEADER]
-        assert len(server.requests) == 1
-
-    run(story)
+    assert await answer == [bind.NOT_LEADER]
+    assert binds.server.requests == []
 
 
-def test_a_bind_sent_before_the_term_ended_is_read_and_reported_as_bound():
-    async def story(server: LoopbackServer, binder: ApiBinder, time: TermClock) -> None:
-        server.add_pod("w-0")
-        server.script.append(DO_AND_HANG_UP)
-        answer = asyncio.ensure_future(outcomes(binder, order("w-0")))
+@pytest.mark.parametrize(
+    ("response", "outcome", "methods"),
+    [
+        pytest.param(429, bind.NOT_LEADER, ["POST"], id="throttled: not retried"),
+        pytest.param(DO_AND_HANG_UP, bind.BOUND, ["POST", "GET"], id="lost, and the pod is bound"),
+        pytest.param(HANG_UP, bind.UNKNOWN, ["POST", "GET"], id="lost, and the pod is not bound"),
+    ],
+)
+@scene(fenced_binder)
+async def test_a_bind_sent_before_the_term_ended_is_only_read_after_it(
+    binds: Binds,
+    time: TermClock,
+    /,
+    response: int | str,
+    outcome: BindOutcome,
+    methods: list[str],
+) -> None:
+    binds.server.script.append(response)
+    answer = asyncio.ensure_future(binds.outcomes(*binds.gang(1)))
+    await binds.server.has_heard(1)
+    time.expire()
+
+    assert await answer == [outcome]
+    assert [request.method for request in binds.server.requests] == methods
+
+
+@scene()
+async def test_a_queued_wake_up_is_not_sent_in_the_next_term() -> None:
+    time = TermClock()
+    async with loopback_server() as server, connected(server) as pipeline:
+        waker = ApiWaker(pipeline, per_s=50, burst=1, fencing=time.term)
+        orders = [
+            WakeOrder(uid=PodUid(server.add_pod(name).uid), namespace="team", name=name, node="n")
+            for name in ("w-0", "w-1")
+        ]
+        waker.wake(orders)
         await server.has_heard(1)
-        time.expire()
+        time.begin_next_term()
+        waker.wake(orders[:1])
+        await server.has_heard(2)
 
-        assert await answer == [bind.BOUND]
-        assert [request.method for request in server.requests] == ["POST", "GET"]
-
-    run(story)
-
-
-def test_a_bind_sent_before_the_term_ended_and_not_visible_is_unknown_and_not_resent():
-    async def story(server: LoopbackServer, binder: ApiBinder, time: TermClock) -> None:
-        server.add_pod("w-0")
-        server.script.append(HANG_UP)
-        answer = asyncio.ensure_future(outcomes(binder, order("w-0")))
-        await server.has_heard(1)
-        time.expire()
-
-        assert await answer == [bind.UNKNOWN]
-        assert [request.method for request in server.requests] == ["POST", "GET"]
-
-    run(story)
-
-
-def test_a_queued_wake_up_is_not_sent_in_the_next_term():
-    async def scene() -> None:
-        time = TermClock()
-        async with loopback_server() as server, connected(server) as pipeline:
-            waker = ApiWaker(pipeline, per_s=50, burst=1, fencing=time.term)
-            for name in ("w-0", "w-1"):
-                server.add_pod(name)
-            orders = [
-                WakeOrder(uid=PodUid(f"uid-{name}"), namespace="team", name=name, node="n")
-                for name in ("w-0", "w-1")
-            ]
-            waker.wake(orders)
-            await server.has_heard(1)
-            time.begin_next_term()
-            waker.wake(orders[:1])
-            await server.has_heard(2)
-
-            assert [request.path.split("/")[6] for request in server.requests] == ["w-0", "w-0"]
-
-    play(scene())
+        assert [request.path.split("/")[6] for request in server.requests] == ["w-0", "w-0"]
 
 
 EVICT = EvictOrder(uid=PodUid("uid-0"), namespace="a", name="old-0", why="for a/needy")
 
 
-def test_no_pod_is_evicted_without_a_lease():
+def evict(api: ApiDouble, time: TermClock, **facts: Any) -> Future[EvictOutcome]:
+    return ApiEvictor(cast(ApiClient, api), fencing=time.term, **facts).evict([EVICT])[0]
+
+
+def is_cancelled(eviction: Future[EvictOutcome]) -> bool:
+    return type(eviction.exception(5)).__name__ == "CancelledError"
+
+
+def test_pods_are_evicted_only_while_the_lease_is_held() -> None:
     time, api = TermClock(), ApiDouble()
+    assert evict(api, time).result(5).result is EvictResult.LEAVING
+    api.asked.clear()
     time.expire()
-    evictor = ApiEvictor(cast(ApiClient, api), fencing=time.term)
 
-    assert evictor.evict([EVICT])[0].cancelled()
+    assert evict(api, time).cancelled()
     assert api.asked == []
-    evictor.stop()
 
 
-def test_a_queued_eviction_is_cancelled_when_its_term_ends():
+def test_a_queued_eviction_is_cancelled_when_its_term_ends() -> None:
     time, api, may_go = TermClock(), ApiDouble(), threading.Event()
-    evictor = ApiEvictor(cast(ApiClient, api), wait=lambda _: may_go.wait(5), fencing=time.term)
-    outcome = evictor.evict([EVICT])[0]
+    eviction = evict(api, time, wait=lambda _: may_go.wait(5))
     time.begin_next_term()
     may_go.set()
 
-    assert type(outcome.exception(5)).__name__ == "CancelledError"
+    assert is_cancelled(eviction)
     assert api.asked == []
-    evictor.stop()
 
 
-def test_a_throttled_eviction_is_not_retried_in_another_term():
+def test_a_throttled_eviction_is_not_retried_in_another_term() -> None:
     api = ApiDouble({"POST /api/v1/namespaces/a/pods/old-0/eviction": [(429, {"message": "no"})]})
     time = TermClock()
 
@@ -192,14 +172,11 @@ def test_a_throttled_eviction_is_not_retried_in_another_term():
         if len(api.asked) == 2:
             time.begin_next_term()
 
-    evictor = ApiEvictor(cast(ApiClient, api), wait=wait, fencing=time.term)
-
-    assert type(evictor.evict([EVICT])[0].exception(5)).__name__ == "CancelledError"
+    assert is_cancelled(evict(api, time, wait=wait))
     assert len(api.asked) == 2
-    evictor.stop()
 
 
-def test_an_eviction_whose_condition_was_written_in_one_term_is_not_sent_in_the_next():
+def test_an_eviction_whose_condition_was_written_in_one_term_is_not_sent_in_the_next() -> None:
     time = TermClock()
 
     class SlowCondition(ApiDouble):
@@ -209,16 +186,59 @@ def test_an_eviction_whose_condition_was_written_in_one_term_is_not_sent_in_the_
             return said
 
     api = SlowCondition()
-    evictor = ApiEvictor(cast(ApiClient, api), fencing=time.term)
-
-    assert type(evictor.evict([EVICT])[0].exception(5)).__name__ == "CancelledError"
+    assert is_cancelled(evict(api, time))
     assert [asked.method for asked in api.asked] == ["PATCH"]
-    evictor.stop()
 
 
-def test_pods_are_evicted_while_the_lease_is_held():
-    time, api = TermClock(), ApiDouble()
-    evictor = ApiEvictor(cast(ApiClient, api), fencing=time.term)
+def bind_order(whose: Whose) -> BindOrder:
+    return msgspec.structs.replace(order("w-0"), whose=whose)
 
-    assert evictor.evict([EVICT])[0].result(5).result is EvictResult.LEAVING
-    evictor.stop()
+
+def without_lease(exempt: str = "uid-w-0") -> Any:
+    """A binder that never held the lease."""
+    return connected_binder(
+        fencing=Term(lambda: 0.0), is_exempt=lambda pod: pod.metadata.uid == exempt
+    )
+
+
+@pytest.mark.parametrize(
+    ("whose", "script", "outcome", "methods"),
+    [
+        pytest.param(Whose.SCHEDULERS, [], bind.BOUND, ["POST"], id="kube-scheduler decided it"),
+        pytest.param(Whose.SCHEDULERS, [503], bind.BOUND, ["POST"] * 2, id="it is retried"),
+        pytest.param(Whose.UNKNOWN, [], bind.BOUND, ["GET", "POST"], id="exempt by its pod"),
+        pytest.param(Whose.UNKNOWN, [404], bind.POD_GONE, ["GET"], id="a deleted pod"),
+        pytest.param(Whose.UNKNOWN, [NEVER], bind.TIMED_OUT, ["GET"], id="a pod still being read"),
+    ],
+)
+@scene(without_lease, new_loop=VirtualLoop)
+async def test_a_bind_that_needs_no_gang_is_sent_without_a_lease_and_an_unknown_pod_is_read_first(
+    binds: Binds,
+    /,
+    whose: Whose,
+    script: list[int | str],
+    outcome: BindOutcome,
+    methods: list[str],
+) -> None:
+    binds.server.add_pod("w-0")
+    binds.server.script.extend(script)
+
+    assert await binds.outcomes(bind_order(whose), within_s=2.0) == [outcome]
+    assert [each.method for each in binds.server.requests] == methods
+
+
+@scene(without_lease, exempt="uid-of-another")
+async def test_an_unknown_pod_that_is_not_exempt_is_not_bound(binds: Binds, /) -> None:
+    binds.server.add_pod("w-0")
+
+    assert await binds.outcomes(bind_order(Whose.UNKNOWN)) == [bind.NOT_EXEMPT]
+    assert [each.method for each in binds.server.requests] == ["GET"]
+
+
+@scene(without_lease)
+async def test_beside_an_exempt_bind_our_own_is_refused_without_a_lease(binds: Binds, /) -> None:
+    exempt, ours = binds.gang(2)
+    exempt = msgspec.structs.replace(exempt, whose=Whose.SCHEDULERS)
+
+    assert await binds.outcomes(exempt, ours) == [bind.BOUND, bind.NOT_LEADER]
+    assert not binds.server.node_of("w-1")
