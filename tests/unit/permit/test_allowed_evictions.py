@@ -17,7 +17,7 @@ from extender.ports import BindOutcome, BindResult
 from tests.doubles import Call
 
 from .test_cache_facts import GANG, Scene, pod
-from .world import a_gang_of, bound_uids
+from .world import a_gang_of, a_gang_with_a_surplus_member, bound_uids
 
 BOSS = Membership(key=GangKey("team/boss"), named=False)
 
@@ -95,27 +95,9 @@ def test_a_gang_starts_when_the_allowed_eviction_was_not_seen_for_long(
     assert scene.binder.batches == [["w-0", "w-1"]]
 
 
-def test_a_surplus_member_that_may_be_evicted_does_not_follow() -> None:
-    """It would count as a scheduled member and might be evicted."""
-    driver = a_gang_of(3, min_member=2)
-    driver.arrives("w-0")
-    verify = driver.arrives("w-1")
-    driver.arrives("w-2")
-    driver.commits(verify)
-    driver.world.may_be_evicted.add(PodUid("w-2"))
-    driver.settled("w-0")
-
-    assert bound_uids(driver.settled("w-1")) == []
-    assert driver.cause_of(3) is Cause.POD_PREEMPTED
-
-
 def test_a_surplus_member_does_not_follow_members_that_may_all_be_evicted() -> None:
     """The watch showed them first. The surplus member would run alone."""
-    driver = a_gang_of(3, min_member=2)
-    driver.arrives("w-0")
-    verify = driver.arrives("w-1")
-    driver.arrives("w-2")
-    driver.commits(verify)
+    driver = a_gang_with_a_surplus_member()
     driver.settled("w-0")
     for uid in ("w-0", "w-1"):
         driver.world.change_pod(uid, node="n-1", status=Status.RUNNING)
@@ -128,8 +110,7 @@ def test_a_surplus_member_does_not_follow_members_that_may_all_be_evicted() -> N
 
 def test_a_late_member_of_a_running_gang_that_may_be_evicted_is_not_bound() -> None:
     driver = a_gang_of(3, min_member=2)
-    driver.arrives("w-0")
-    driver.commits(driver.arrives("w-1"))
+    driver.commits(driver.arrives("w-0", "w-1"))
     for uid in ("w-0", "w-1"):
         driver.settled(uid)
     driver.world.may_be_evicted.add(PodUid("w-2"))

@@ -174,36 +174,30 @@ def test_a_gang_that_backs_off_keeps_no_reservation_of_members_that_never_came(s
     assert scene.cluster.reservations.reserved_on("n-1") == NOTHING
 
 
-def test_the_cache_reports_deleted_pods(scene):
+@pytest.mark.parametrize(
+    ("change", "cause"),
+    [
+        (Delete(Kind.POD, "w-0"), Cause.POD_GONE),
+        (Delete(Kind.POD, "w-1"), Cause.NOT_ENOUGH_MEMBERS),
+        (Delete(Kind.GROUP, GANG, "scheduling.volcano.sh"), Cause.GROUP_GONE),
+        (Upsert(Node(name="n-1", allocatable=NOTHING, unschedulable=True)), Cause.NODE_LOST),
+        (
+            Upsert(Node(name="n-1", allocatable=NOTHING, taints=(Taint("leaving"),))),
+            Cause.NODE_LOST,
+        ),
+        (
+            Upsert(SeenPod(pod("w-1", refusal="0/1 nodes: 1 Insufficient cpu."), MEMBER)),
+            Cause.SIBLING_UNSCHEDULABLE,
+        ),
+    ],
+    ids=["pod gone", "sibling gone", "no group", "cordoned", "tainted", "sibling unschedulable"],
+)
+def test_the_cache_reports_what_ends_a_waiting_bind(scene, change, cause):
     waiting = Call(scene.runner, "w-0")
-    scene.cluster.apply(Delete(Kind.POD, "w-0"))
-    scene.clock.advance(1)
+    scene.cluster.apply(change)
+    scene.clock.advance(2.0)
 
-    assert waiting.result(0) == Cause.POD_GONE.text(GANG)
-
-
-def test_the_cache_reports_deleted_groups(scene):
-    waiting = Call(scene.runner, "w-0")
-    scene.cluster.apply(Delete(Kind.GROUP, GANG, "scheduling.volcano.sh"))
-    scene.clock.advance()
-
-    assert waiting.result(0) == Cause.GROUP_GONE.text(GANG)
-
-
-def test_the_cache_reports_cordoned_nodes(scene):
-    waiting = Call(scene.runner, "w-0")
-    scene.cluster.apply(Upsert(Node(name="n-1", allocatable=NOTHING, unschedulable=True)))
-    scene.clock.advance()
-
-    assert waiting.result(0) == Cause.NODE_LOST.text(GANG)
-
-
-def test_the_cache_reports_tainted_nodes(scene):
-    waiting = Call(scene.runner, "w-0")
-    scene.cluster.apply(Upsert(Node(name="n-1", allocatable=NOTHING, taints=(Taint("leaving"),))))
-    scene.clock.advance()
-
-    assert waiting.result(0) == Cause.NODE_LOST.text(GANG)
+    assert waiting.result(0) == cause.text(GANG)
 
 
 def two_cpus_each(uid: str, **facts: object) -> Pod:
@@ -273,22 +267,6 @@ def test_a_binding_of_unknown_outcome_needs_capacity_when_it_is_sent_again(tight
         tight.show(two_cpus_each(uid, node="n-1", status=Status.RUNNING), SINGLE)
 
     assert not tight.facts.fits("n-1", ["w-0"])
-
-
-def test_the_cache_reports_unschedulable_members(scene):
-    waiting = Call(scene.runner, "w-0")
-    scene.show(pod("w-1", refusal="0/1 nodes are available: 1 Insufficient cpu."))
-    scene.clock.advance(2.0)
-
-    assert waiting.result(0) == Cause.SIBLING_UNSCHEDULABLE.text(GANG)
-
-
-def test_the_cache_reports_a_member_deleted_before_its_bind(scene):
-    waiting = Call(scene.runner, "w-0")
-    scene.cluster.apply(Delete(Kind.POD, "w-1"))
-    scene.clock.advance(2.0)
-
-    assert waiting.result(0) == Cause.NOT_ENOUGH_MEMBERS.text(GANG)
 
 
 def test_a_bind_that_comes_before_the_watch_event_knows_its_pod_from_filter(scene):

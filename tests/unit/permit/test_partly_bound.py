@@ -19,11 +19,9 @@ from extender.permit.messages import (
 )
 from extender.permit.states import AttemptState
 from extender.permit.timeouts import Timeouts
-from extender.ports import BindOutcome, BindResult
+from extender.ports import BindOutcome
 
-from .world import BOUND, FAILED, GANG, LOST, MachineDriver, a_gang_of, bound_uids, the
-
-UNKNOWN = BindOutcome(BindResult.UNKNOWN, "the API server does not answer")
+from .world import BOUND, FAILED, GANG, LOST, UNKNOWN, MachineDriver, a_gang_of, bound_uids, the
 
 
 def partial_gang(
@@ -31,10 +29,9 @@ def partial_gang(
 ) -> MachineDriver:
     """Return a gang of two of which w-0 was bound and w-1 was not."""
     driver = a_gang_of(2, limits=limits)
-    driver.arrives("w-0")
-    driver.commits(driver.arrives("w-1"))
+    driver.commits(driver.arrives("w-0", "w-1"))
     driver.settled("w-0")
-    driver.settled("w-1", second)
+    driver.settled("w-1", outcome=second)
     if is_shown:
         driver.world.change_pod("w-0", status=Status.RUNNING, node="n-1")
     return driver
@@ -42,11 +39,9 @@ def partial_gang(
 
 def test_a_gang_bound_below_its_minimum_is_reported_and_completed():
     driver = a_gang_of(3)
-    driver.arrives("w-0")
-    driver.arrives("w-1")
-    driver.commits(driver.arrives("w-2"))
+    driver.commits(driver.arrives("w-0", "w-1", "w-2"))
     driver.settled("w-0")
-    driver.settled("w-1", LOST)
+    driver.settled("w-1", outcome=LOST)
     out = driver.settled("w-2")
 
     assert out[-1] == ReportPartial(GANG)
@@ -59,57 +54,36 @@ def test_a_gang_bound_below_its_minimum_is_reported_and_completed():
 
 def test_a_gang_without_any_bound_member_assembles_again():
     driver = a_gang_of(2)
-    driver.arrives("w-0")
-    driver.commits(driver.arrives("w-1"))
-    driver.settled("w-0", FAILED)
-    out = driver.settled("w-1", FAILED)
+    driver.commits(driver.arrives("w-0", "w-1"))
+    out = driver.settled("w-0", "w-1", outcome=FAILED)
 
     assert out[-1] == BackOff(GANG, driver.limits.backoff_s)
     assert driver.machine.state_of(GANG) is None
+    assert driver.world.flight == {}
     driver.passes(driver.limits.backoff_s)
     driver.world.add_pod("w-0")
     assert driver.arrives("w-0") == [MarkWaiting(PodUid("w-0"), "n-1")]
 
 
-def test_a_gang_with_a_bind_of_unknown_outcome_is_completed():
-    driver = a_gang_of(2)
-    driver.arrives("w-0")
-    driver.commits(driver.arrives("w-1"))
-    driver.settled("w-0", FAILED)
-    out = driver.settled("w-1", BindOutcome(BindResult.UNKNOWN, "the API server does not answer"))
-
-    assert out[-1] == ReportPartial(GANG)
-    assert driver.machine.state_of(GANG) is AttemptState.PARTIAL
-
-
 def test_a_replaced_group_ends_the_completion_of_the_partial_gang():
     driver = a_gang_of(3, min_member=2)
-    driver.arrives("w-0")
-    driver.commits(driver.arrives("w-1"))
+    driver.commits(driver.arrives("w-0", "w-1"))
     driver.settled("w-0")
-    driver.settled("w-1", LOST)
+    driver.settled("w-1", outcome=LOST)
     driver.world.add_group(3, uid="g-2")
 
     assert driver.arrives("w-2") == [MarkWaiting(PodUid("w-2"), "n-1")]
 
 
 def test_the_completion_of_a_partial_gang_ends_after_a_while():
-    driver = a_gang_of(2)
-    driver.arrives("w-0")
-    driver.commits(driver.arrives("w-1"))
-    driver.settled("w-0")
-    driver.settled("w-1", LOST)
+    driver = partial_gang()
     driver.passes(driver.limits.partial_s)
 
     assert driver.machine.state_of(GANG) is None
 
 
 def test_a_partial_gang_whose_group_is_deleted_is_forgotten():
-    driver = a_gang_of(2)
-    driver.arrives("w-0")
-    driver.commits(driver.arrives("w-1"))
-    driver.settled("w-0")
-    driver.settled("w-1", FAILED)
+    driver = partial_gang()
     driver.tell(GroupChanged(GANG, None))
 
     assert driver.machine.state_of(GANG) is None
@@ -120,18 +94,8 @@ def test_a_member_whose_binding_failed_keeps_its_reservation_and_is_bound_on_ret
 
     assert driver.world.flight[PodUid("w-1")] == ("filtered", "n-1")
     assert bound_uids(driver.arrives("w-1")) == ["w-1"]
-    driver.settled("w-1", BOUND)
+    driver.settled("w-1", outcome=BOUND)
     assert driver.machine.state_of(GANG) is None
-
-
-def test_a_gang_without_any_bound_member_releases_all_its_capacity():
-    driver = a_gang_of(2)
-    driver.arrives("w-0")
-    driver.commits(driver.arrives("w-1"))
-    driver.settled("w-0", FAILED)
-    driver.settled("w-1", FAILED)
-
-    assert driver.world.flight == {}
 
 
 def test_a_partial_gang_is_evicted_after_its_grace_if_the_setting_asks_for_it():
@@ -158,7 +122,7 @@ def test_a_member_that_comes_before_the_eviction_is_refused_is_bound_then():
     driver = gang_with_an_eviction_in_question()
 
     assert bound_uids(driver.commits(driver.tell(EvictionRefused(GANG)))) == ["w-1"]
-    driver.settled("w-1", BOUND)
+    driver.settled("w-1", outcome=BOUND)
     assert driver.machine.state_of(GANG) is None
 
 
@@ -264,7 +228,7 @@ def test_no_gang_is_evicted_after_the_lease_was_lost():
     sent.commits(sent.arrives("w-1"))
     sent.tell(Closed(Cause.LEASE_LOST))
     sent.settled("w-0")
-    assert ReportPartial(GANG) in sent.settled("w-1", FAILED)
+    assert ReportPartial(GANG) in sent.settled("w-1", outcome=FAILED)
     sent.world.change_pod("w-0", status=Status.RUNNING, node="n-1")
     assert sent.passes(3600) == []
     assert sent.machine.state_of(GANG) is None
@@ -336,7 +300,7 @@ def test_a_gang_found_partial_is_also_evicted_when_none_of_its_binds_succeeds():
     driver = found_partial_while_assembling()
     driver.commits(driver.arrives("w-2"))
     for uid in ("w-1", "w-2"):
-        driver.settled(uid, FAILED)
+        driver.settled(uid, outcome=FAILED)
     driver.passes(59)
 
     assert the(EvictPartial, driver.passes(1)).gang == GANG
@@ -364,8 +328,7 @@ def test_a_gang_found_partial_is_completed_as_its_members_come():
 def test_a_gang_found_partial_while_it_assembles_is_forgotten_once_it_started():
     driver = found_partial_while_assembling()
     driver.commits(driver.arrives("w-2"))
-    driver.settled("w-1")
-    driver.settled("w-2")
+    driver.settled("w-1", "w-2")
     the_pods_are_gone(driver, "w-1")  # it has started by now
 
     assert driver.passes(3600) == []
@@ -377,7 +340,7 @@ def test_the_time_until_eviction_starts_over_when_this_term_binds_a_part():
     driver.passes(10)
     driver.commits(driver.arrives("w-2"))
     driver.settled("w-1")
-    assert ReportPartial(GANG) in driver.settled("w-2", FAILED)
+    assert ReportPartial(GANG) in driver.settled("w-2", outcome=FAILED)
     assert driver.passes(59) == []
 
     assert [order.uid for order in the(EvictPartial, driver.passes(1)).orders] == ["w-0", "w-1"]
@@ -410,7 +373,7 @@ def a_gang_sent_with(*outcomes: BindOutcome) -> MachineDriver:
         out = driver.arrives(f"w-{index}")
     driver.commits(out)
     for index, outcome in enumerate(outcomes):
-        driver.settled(f"w-{index}", outcome)
+        driver.settled(f"w-{index}", outcome=outcome)
     assert driver.machine.state_of(GANG) is AttemptState.PARTIAL
     return driver
 
@@ -460,9 +423,7 @@ def test_a_partial_gang_of_an_earlier_term_whose_members_left_has_not_started():
 
 def test_a_gang_whose_members_left_while_the_others_were_bound_has_not_started():
     driver = a_gang_of(3)
-    driver.arrives("w-0")
-    driver.arrives("w-1")
-    driver.commits(driver.arrives("w-2"))
+    driver.commits(driver.arrives("w-0", "w-1", "w-2"))
     driver.settled("w-0")
     the_pods_are_gone(driver, "w-0")
     driver.settled("w-1")
@@ -473,14 +434,11 @@ def test_a_gang_whose_members_left_while_the_others_were_bound_has_not_started()
 
 def test_a_gang_with_members_that_finish_before_the_last_is_bound_has_started():
     driver = a_gang_of(3)
-    driver.arrives("w-0")
-    driver.arrives("w-1")
-    driver.commits(driver.arrives("w-2"))
+    driver.commits(driver.arrives("w-0", "w-1", "w-2"))
     driver.settled("w-0")
     driver.world.change_pod("w-0", status=Status.SUCCEEDED, node="n-1")
     driver.world.flight.pop(PodUid("w-0"))
-    driver.settled("w-1")
-    driver.settled("w-2")
+    driver.settled("w-1", "w-2")
 
     assert driver.machine.state_of(GANG) is None
 
@@ -516,8 +474,7 @@ def test_a_gang_whose_binds_all_have_unknown_outcomes_assembles_again():
 
 def test_a_member_bound_with_unknown_outcome_counts_with_those_that_retry():
     driver = a_gang_sent_with(UNKNOWN, UNKNOWN, UNKNOWN)
-    driver.arrives("w-1")
-    driver.arrives("w-2")
+    driver.arrives("w-1", "w-2")
     driver.world.change_pod("w-0", status=Status.BOUND, node="n-1")
     driver.world.flight.pop(PodUid("w-0"))
 
@@ -539,20 +496,10 @@ def test_a_gang_whose_outcomes_are_unknown_is_not_forgotten_before_they_are_know
     assert driver.machine.state_of(GANG) is AttemptState.PARTIAL
 
 
-def test_a_partial_gang_that_turns_out_to_run_has_started():
-    driver = a_gang_sent_with(BOUND, UNKNOWN)
-    driver.world.change_pod("w-1", status=Status.BOUND, node="n-1")
-    driver.pod_changed("w-1")
-
-    assert driver.machine.state_of(GANG) is None
-
-
 def test_a_gang_without_any_bound_member_is_not_evicted():
     driver = a_gang_of(2, limits=Timeouts(evict_partial_s=60))
-    driver.arrives("w-0")
-    driver.commits(driver.arrives("w-1"))
-    driver.settled("w-0", UNKNOWN)
-    driver.settled("w-1", UNKNOWN)
+    driver.commits(driver.arrives("w-0", "w-1"))
+    driver.settled("w-0", "w-1", outcome=UNKNOWN)
 
     assert driver.passes(60) == []
     assert driver.machine.state_of(GANG) is None
@@ -562,12 +509,9 @@ def test_a_gang_without_a_role_that_it_needs_has_not_started():
     driver = a_gang_of(2)
     driver.world.add_group(2, roles={"chief": 1})
     driver.world.add_pod("chief", role="chief")
-    driver.arrives("w-0")
-    driver.arrives("w-1")
-    driver.commits(driver.arrives("chief"))
-    driver.settled("w-0")
-    driver.settled("w-1")
-    assert driver.settled("chief", FAILED)[-1] == ReportPartial(GANG)
+    driver.commits(driver.arrives("w-0", "w-1", "chief"))
+    driver.settled("w-0", "w-1")
+    assert driver.settled("chief", outcome=FAILED)[-1] == ReportPartial(GANG)
 
     assert bound_uids(driver.arrives("chief")) == ["chief"]
     driver.settled("chief")

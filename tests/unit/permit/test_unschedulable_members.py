@@ -17,8 +17,7 @@ def refused(driver: MachineDriver, uid: str, words: str = "0/3 nodes: 3 Insuffic
 
 def test_a_needed_member_that_fits_no_node_ends_the_wait_early():
     driver = a_gang_of(3)
-    driver.arrives("w-0")
-    driver.arrives("w-1")
+    driver.arrives("w-0", "w-1")
     driver.tell(SiblingUnschedulable(driver.world.refuse_pod("w-2"), GANG))
     driver.passes(driver.limits.grace_s)
 
