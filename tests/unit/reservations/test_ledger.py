@@ -14,9 +14,7 @@ from extender.model.pod import Toleration
 from extender.model.queue import Queue
 from extender.model.reason import Reason
 from extender.model.resources import Resources
-from extender.model.snapshot import Snapshot
 from extender.planner.plan import Plan
-from extender.planner.planner import make_plan
 from extender.ports import WakeOrder
 from extender.reservations.apply_plan import MOST_REFUSALS, SLICE
 from tests.builders import GANG, ONE_CPU, node, pod, pod_group, seen, shape, uid
@@ -377,13 +375,7 @@ def test_filter_and_plan_do_not_use_the_same_remainder_of_a_capability() -> None
     world.turn()
     world.see(seen("p0", shape=BIG))
 
-    def plan_while_quick_arrives(snapshot: Snapshot) -> Plan:
-        plan = make_plan(snapshot)
-        assert world.ask("q0", "quick", ["n2"], shape=BIG).nodes
-        return plan
-
-    world.make_plan = plan_while_quick_arrives
-    world.turn()
+    world.turn(meanwhile=lambda: world.ask("q0", "quick", ["n2"], shape=BIG))
 
     assert world.places(QUICK) == {"q0": "n2"}
     assert world.places() == {}
@@ -468,12 +460,7 @@ def test_a_ceiling_applies_to_all_child_queues_before_the_next_plan() -> None:
 def test_no_reservation_is_made_on_a_node_that_was_tainted_meanwhile() -> None:
     world = World(*gang_of_two(shape=BIG))
 
-    def plan_while_a_node_is_tainted(snapshot: Snapshot) -> Plan:
-        world.see(node("n1", taints=("gone",)))
-        return make_plan(snapshot)
-
-    world.make_plan = plan_while_a_node_is_tainted
-    world.turn()
+    world.turn(meanwhile=lambda: world.see(node("n1", taints=("gone",))))
 
     assert world.places() == {}
     assert world.cycle.is_due()
@@ -493,12 +480,7 @@ def test_no_reservation_is_made_on_a_node_that_was_tainted_meanwhile() -> None:
 def test_no_reservation_is_made_for_a_gang_that_changed_meanwhile(change: Any) -> None:
     world = World(*gang_of_two(), Queue(name="other"))
 
-    def plan_while_it_changes(snapshot: Snapshot) -> Plan:
-        world.see(change)
-        return make_plan(snapshot)
-
-    world.make_plan = plan_while_it_changes
-    world.turn()
+    world.turn(meanwhile=lambda: world.see(change))
 
     assert world.places() == {}
 
