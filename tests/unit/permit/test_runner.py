@@ -231,27 +231,22 @@ def test_a_binder_that_fails_answers_every_call_with_an_error(caplog):
     assert scene.notebook.partial == [GANG]  # some of it may be bound
 
 
-def test_one_failing_instruction_does_not_prevent_the_other_answers(caplog):
-    scene = Scene(3)
-    waiting = [scene.bind("w-0"), scene.bind("w-1")]
-    scene.world.release = lambda uid: 1 / 0  # type: ignore[method-assign, assignment]
-    scene.clock.advance(30)
-
-    assert all(each.done() for each in waiting)
-    assert "permit runner failed" in caplog.text
-
-
 def stumble(*_: object) -> None:
     raise RuntimeError("stumbled")
 
 
-def test_an_observer_that_fails_does_not_prevent_the_answer(caplog):
+@pytest.mark.parametrize("broken", ["a reservation", "an observer"])
+def test_a_failure_does_not_prevent_the_answers(broken, caplog):
     scene = Scene(3)
-    scene.notebook.released = stumble  # type: ignore[method-assign]
+    if broken == "a reservation":
+        scene.world.release = stumble  # type: ignore[method-assign, assignment]
+    else:
+        scene.notebook.released = stumble  # type: ignore[method-assign]
     waiting = [scene.bind("w-0"), scene.bind("w-1")]
     scene.clock.advance(30)
 
     assert {each.result(0) for each in waiting} == {Cause.DEADLINE.text(GANG)}
+    assert "permit runner failed" in caplog.text
     assert "stumbled" in caplog.text
 
 
