@@ -93,9 +93,7 @@ PERCENTAGE = (
 
 
 @pytest.mark.parametrize(("part", "remark"), [("50%", PERCENTAGE), ("", "")])
-def test_a_percentage_makes_no_gang_and_is_reported_and_nor_does_max_unavailable(
-    part: str, remark: str
-) -> None:
+def test_a_percentage_or_max_unavailable_makes_no_gang(part: str, remark: str) -> None:
     found = gangs(cluster(budget(least=None, part=part), WEBS[0]))
 
     assert found[GangKey("a/pod:w0")].remark == remark

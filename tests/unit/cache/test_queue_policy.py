@@ -39,16 +39,16 @@ HOME = Namespace(name="a", queue="gold")
 LIST = frozenset({"silver", "bronze"})
 DENY = QueuePolicy(deny_unlisted=True)
 QUEUES = {
-    "no policy": ("", (), "default"),
+    "last resort, without any policy": ("", (), "default"),
     "its own choice": ("gold", (GOLD,), "gold"),
     "the home of its namespace": ("", (HOME, GOLD), "gold"),
     "the home, as the CRD fills in default": ("default", (HOME, GOLD), "gold"),
     "the queue with the name of its namespace": ("", (OWN,), "a"),
-    "the home is always allowed": ("gold", (GOLD, replace(HOME, allowed=frozenset())), "gold"),
+    "the home, whatever the list has": ("gold", (GOLD, replace(HOME, allowed=frozenset())), "gold"),
     "the only one of the list": ("", (SILVER, listed("silver")), "silver"),
     "the only one of the list, for default": ("default", (SILVER, listed("silver")), "silver"),
     "default, if it is listed": ("", (SILVER, listed("silver", "default")), "default"),
-    "not the name of the namespace": ("", (OWN, SILVER, listed("silver")), "silver"),
+    "the list, and not its name": ("", (OWN, SILVER, listed("silver")), "silver"),
     "the home in addition to the list": ("", (GOLD, replace(HOME, allowed=LIST)), "gold"),
 }
 

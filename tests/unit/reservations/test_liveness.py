@@ -151,7 +151,7 @@ def test_a_woken_pod_that_does_not_come_makes_its_scheduler_silent(scene: Livene
 
 
 @pytest.mark.parametrize(("refusal", "clears"), [(OURS, True), (ITS_OWN, False)])
-def test_a_nomination_that_kube_scheduler_removes_or_may_ignore_makes_it_not_silent(
+def test_a_nomination_that_kube_scheduler_removes_or_may_ignore_is_no_silence(
     scene: LivenessScene, refusal: str, clears: bool
 ) -> None:
     scene.see(refusal=refusal)
