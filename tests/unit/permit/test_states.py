@@ -35,6 +35,9 @@ def test_a_recent_bind_is_remembered_for_a_minute():
     assert binds.node_of(PodUid("w-0"), 160.1) is None
     assert binds.node_of(PodUid("w-1"), 100.0) is None
 
+    binds.remember(PodUid("w-1"), "n-2", 161.0)
+    assert len(binds) == 1, "older ones are forgotten"
+
 
 def test_the_number_of_remembered_binds_is_bounded():
     binds = RecentEnds(most=3)
