@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
-from extender.cache.changes import Delete, Kind, SeenPod, Upsert
+import pytest
+
+from extender.cache.changes import Change, Delete, Kind, SeenPod, Upsert
 from extender.cache.cluster import Cluster
 from extender.cache.queue_policy import QueuePolicy
 from extender.model.gang import VOLCANO, Gang, Membership
@@ -40,18 +43,77 @@ def test_a_running_gang_without_its_pod_group_counts_in_the_home_queue_of_its_na
     assert orphaned.problem.reason is Reason.POD_GROUP_MISSING
 
 
-def test_a_running_gang_without_its_pod_group_stays_where_its_pods_say_they_were_started() -> None:
-    made = running(pod_group(queue="left"), HOME, started_in="left")
-    made.apply(Delete(Kind.GROUP, GANG, VOLCANO))
+LEFT, RIGHT = pod_group(queue="left"), pod_group(queue="right")
+LEFT_ONLY = Namespace(name="a", allowed=frozenset({"left"}))
+BOTH = Namespace(name="a", allowed=frozenset({"left", "right"}))
+BATCH = QueuePolicy(default_queue="batch")
+OWN_QUEUE = QueuePolicy(namespaces_are_queues=True)
+DENY = QueuePolicy(deny_unlisted=True)
+NO_GROUP = Delete(Kind.GROUP, GANG, VOLCANO)
+#: Where it was started, its objects, what happens later, the policy, and the queue that counts.
+COUNTED = {
+    "where it was started": ("left", (LEFT, HOME), (NO_GROUP,), None, "left"),
+    "not where the group points later": ("left", (LEFT,), (Upsert(RIGHT),), None, "left"),
+    "where the group points": ("", (LEFT,), (Upsert(RIGHT),), None, "right"),
+    "where most of its pods started": (
+        "left",
+        (RIGHT,),
+        (Upsert(seen("w-2", on="n1", started_in="right")),),
+        None,
+        "left",
+    ),
+    "no queue that is not allowed": ("right", (LEFT, LEFT_ONLY), (), None, "left"),
+    "at home instead of there": ("", (RIGHT, replace(LEFT_ONLY, queue="home")), (), None, "home"),
+    "at home if its queue is deleted": (
+        "left",
+        (LEFT, HOME),
+        (Delete(Kind.QUEUE, "left"),),
+        None,
+        "home",
+    ),
+    "in the last resort if both are": (
+        "left",
+        (LEFT, HOME),
+        (Delete(Kind.QUEUE, "left"), Delete(Kind.QUEUE, "home")),
+        None,
+        "default",
+    ),
+    "in the named last resort": (
+        "",
+        (pod_group(queue="gone"), Namespace(name="a", queue="gone")),
+        (),
+        BATCH,
+        "batch",
+    ),
+    "in its namespace": ("", (Namespace(name="a"),), (), OWN_QUEUE, "a"),
+    "not in a later home": (
+        "home",
+        (pod_group(), HOME),
+        (Upsert(Namespace(name="a", queue="right")),),
+        None,
+        "home",
+    ),
+    "in the last resort if denied": ("left", (LEFT, Namespace(name="a")), (), DENY, "default"),
+    "without a home, where it was started": ("left", (pod_group(), BOTH), (), None, "left"),
+    "without a home and unknown": ("", (pod_group(), BOTH), (), None, "default"),
+}
 
-    assert gang_of(made).queue == "left"
 
+@pytest.mark.parametrize(
+    ("started_in", "items", "later", "policy", "queue"), COUNTED.values(), ids=COUNTED
+)
+def test_a_running_gang_counts(
+    started_in: str,
+    items: tuple[Any, ...],
+    later: tuple[Change, ...],
+    policy: QueuePolicy | None,
+    queue: str,
+) -> None:
+    made = running(*items, started_in=started_in, policy=policy)
+    for change in later:
+        made.apply(change)
 
-def test_a_running_gang_that_is_pointed_to_another_queue_stays_where_it_was_started() -> None:
-    made = running(pod_group(queue="left"), started_in="left")
-    made.apply(Upsert(pod_group(queue="right")))
-
-    assert (gang_of(made).queue, gang_of(made).problem) == ("left", None)
+    assert gang_of(made).queue == queue
 
 
 def test_waiting_members_of_a_running_gang_are_requested_in_the_queue_where_it_runs() -> None:
@@ -69,79 +131,12 @@ def test_once_no_member_runs_the_group_decides_the_queue_again() -> None:
     assert gang_of(made).queue == "right"
 
 
-def test_the_group_decides_the_queue_if_the_pods_do_not_say_where_they_started() -> None:
-    made = running(pod_group(queue="left"))
-    made.apply(Upsert(pod_group(queue="right")))
-
-    assert gang_of(made).queue == "right"
-
-
-def test_pods_that_were_started_in_different_queues_count_where_most_of_them_were() -> None:
-    made = running(pod_group(queue="right"), started_in="left")
-    made.apply(Upsert(seen("w-2", on="n1", started_in="right")))
-
-    assert gang_of(made).queue == "left"
-
-
 def test_of_two_queues_with_equally_many_pods_the_first_by_name_counts_in_any_order() -> None:
     members = [seen("w-0", on="n1", started_in="left"), seen("w-1", on="n1", started_in="right")]
     first = cache(node("n1"), *QUEUES, pod_group(), *members)
     second = cache(node("n1"), *QUEUES, pod_group(), *reversed(members))
 
     assert gang_of(first).queue == gang_of(second).queue == "left"
-
-
-def test_a_pod_cannot_say_that_it_was_started_in_a_queue_its_namespace_may_not_use() -> None:
-    allowed = Namespace(name="a", allowed=frozenset({"left"}))
-    made = running(pod_group(queue="left"), allowed, started_in="right")
-
-    assert gang_of(made).queue == "left"
-
-
-def test_a_running_gang_in_a_queue_that_its_namespace_may_not_use_counts_at_home() -> None:
-    allowed = Namespace(name="a", queue="home", allowed=frozenset({"left"}))
-    made = running(pod_group(queue="right"), allowed)
-
-    assert gang_of(made).queue == "home"
-    assert gang_of(made).problem is not None
-
-
-def test_running_gangs_of_a_deleted_queue_count_in_their_home_queue() -> None:
-    made = running(pod_group(queue="left"), HOME, started_in="left")
-    made.apply(Delete(Kind.QUEUE, "left"))
-
-    assert gang_of(made).queue == "home"
-
-    made.apply(Delete(Kind.QUEUE, "home"))
-
-    assert gang_of(made).queue == "default"
-
-
-def test_without_any_queue_left_the_queue_of_last_resort_counts() -> None:
-    policy = QueuePolicy(default_queue="batch")
-    made = running(pod_group(queue="gone"), Namespace(name="a", queue="gone"), policy=policy)
-
-    assert gang_of(made).queue == "batch"
-
-
-def test_gangs_without_a_group_count_in_a_namespace_that_is_its_own_queue() -> None:
-    policy = QueuePolicy(namespaces_are_queues=True)
-    made = running(Namespace(name="a"), policy=policy)
-
-    assert gang_of(made).queue == "a"
-
-
-def test_a_new_home_queue_of_a_namespace_moves_no_running_gang() -> None:
-    made = running(pod_group(queue=""), HOME, started_in="home")
-    made.apply(Upsert(Namespace(name="a", queue="right")))
-
-    assert gang_of(made).queue == "home"
-
-
-def test_a_gang_that_waits_in_an_invalid_queue_is_shown_with_that_queue() -> None:
-    made = cache(*QUEUES, pod_group(queue="gone"), seen("w-0"))
-
-    assert gang_of(made).queue == "gone"
 
 
 def test_a_running_pod_with_an_unreadable_annotation_counts_as_before() -> None:

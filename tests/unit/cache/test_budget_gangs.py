@@ -12,7 +12,7 @@ from extender.cache.changes import Delete, Kind, SeenPod, Upsert
 from extender.cache.cluster import Cluster
 from extender.model.budgets import selects
 from extender.model.gang import Gang, GangKey, Membership
-from extender.model.pod import Requirement, Status
+from extender.model.pod import Requirement
 from extender.model.queue import Namespace, Queue
 from extender.model.reason import Reason
 from extender.model.snapshot import DisruptionBudget
@@ -61,12 +61,6 @@ def test_the_pods_that_a_budget_selects_are_a_gang_of_its_size(order: int) -> No
     assert found[WEB].remark == SAYS
 
 
-def test_without_the_setting_a_budget_is_a_budget() -> None:
-    found = gangs(cluster(budget(), *WEBS, budgets_are_gangs=False))
-
-    assert set(found) == {"a/pod:w0", "a/pod:w1", "a/pod:w2"}
-
-
 def test_a_budget_does_not_change_pods_with_a_group_or_of_other_schedulers() -> None:
     named = seen("p0", labels={"app": "web"})
     native = SeenPod(
@@ -92,19 +86,17 @@ def test_a_gang_of_a_budget_starts_whole_or_not_at_all() -> None:
     assert set(whole.placements[WEB].placements) == {uid("w0"), uid("w1"), uid("w2")}
 
 
-def test_a_percentage_makes_no_gang_and_is_reported() -> None:
-    found = gangs(cluster(budget(least=None, part="50%"), WEBS[0]))
-
-    assert found[GangKey("a/pod:w0")].remark == (
-        "PodDisruptionBudget web makes no gang of it: its minAvailable is 50%,"
-        " and only a whole number makes one"
-    )
+PERCENTAGE = (
+    "PodDisruptionBudget web makes no gang of it: its minAvailable is 50%, and only a whole number"
+    " makes one"
+)
 
 
-def test_a_budget_with_max_unavailable_makes_no_gang() -> None:
-    found = gangs(cluster(budget(least=None), WEBS[0]))
+@pytest.mark.parametrize(("part", "remark"), [("50%", PERCENTAGE), ("", "")])
+def test_a_percentage_or_max_unavailable_makes_no_gang(part: str, remark: str) -> None:
+    found = gangs(cluster(budget(least=None, part=part), WEBS[0]))
 
-    assert found[GangKey("a/pod:w0")].remark == ""
+    assert found[GangKey("a/pod:w0")].remark == remark
 
 
 def test_of_two_budgets_the_larger_counts_and_of_two_equal_ones_the_first_by_name() -> None:
@@ -120,13 +112,6 @@ def test_of_two_budgets_the_larger_counts_and_of_two_equal_ones_the_first_by_nam
         " the largest that selects its pods beside web"
     )
     assert set(equal) == {"a/poddisruptionbudget:all"}
-
-
-def test_the_pods_of_a_waiting_gang_whose_budget_is_deleted_are_ordinary_pods() -> None:
-    made = cluster(budget(), *WEBS)
-    made.apply(Delete(Kind.BUDGET, "a/web"))
-
-    assert set(gangs(made)) == {"a/pod:w0", "a/pod:w1", "a/pod:w2"}
 
 
 def test_the_reservations_of_a_budgets_gang_end_when_the_budget_is_deleted() -> None:
@@ -145,43 +130,12 @@ def test_the_reservation_of_a_single_pod_ends_when_a_budget_makes_it_a_member() 
     assert made.reservations.of(uid("w0")) is None
 
 
-def test_a_budget_that_is_raised_while_its_gang_waits_raises_the_minimum() -> None:
-    made = cluster(budget(), *WEBS)
-    made.apply(Upsert(budget(least=5)))
-
-    assert gangs(made)[WEB].group.min_member == 5
-
-
-def test_a_budget_that_selects_other_pods_releases_the_first_ones() -> None:
-    made = cluster(budget(), *WEBS, single("d0", "db"))
-    made.apply(Upsert(budget(selector=(Requirement("app", "In", ("db",)),))))
-
-    assert set(gangs(made)) == {WEB, "a/pod:w0", "a/pod:w1", "a/pod:w2"}
-    assert [each.name for each in gangs(made)[WEB].pods] == ["d0"]
-
-
 def test_a_change_of_the_allowed_disruptions_changes_no_gang() -> None:
     made = cluster(budget(), *WEBS)
     before = gangs(made)[WEB]
     made.apply(Upsert(budget(allowed=1)))
 
     assert gangs(made)[WEB] is before
-
-
-def test_a_pod_that_changes_its_labels_leaves_the_gang() -> None:
-    made = cluster(budget(), *WEBS)
-    made.apply(Upsert(single("w0", "other")))
-
-    assert set(gangs(made)) == {WEB, "a/pod:w0"}
-
-
-def test_a_gang_whose_pods_are_gone_is_gone() -> None:
-    made = cluster(budget(), *WEBS)
-    for each in WEBS:
-        made.apply(Delete(Kind.POD, each.pod.uid))
-    made.apply(Upsert(budget(least=5)))
-
-    assert gangs(made) == {}
 
 
 def test_a_running_gang_counts_in_its_queue_whatever_happens_to_its_budget() -> None:
@@ -213,13 +167,6 @@ def test_a_pod_that_the_watch_has_not_shown_yet_is_in_the_gang_for_filter_too() 
     assert cluster(budget(), budgets_are_gangs=False).membership(seen.pod, seen.membership) is (
         seen.membership
     )
-
-
-def test_finished_members_count_as_in_any_gang() -> None:
-    done = [single(f"w{n}", status=Status.FAILED) for n in range(2)]
-    made = cluster(budget(), node("n1"), *done, single("w2"))
-
-    assert make_plan(made.snapshot(NOW)).verdicts[WEB].reason is Reason.NOT_ENOUGH_MEMBERS
 
 
 def of_app(name: str, app: str = "web", **rest: Any) -> DisruptionBudget:

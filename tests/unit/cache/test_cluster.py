@@ -4,7 +4,6 @@ import threading
 from collections.abc import Mapping
 from typing import Any
 
-import numpy as np
 import pytest
 
 from extender.cache.changes import Delete, Kind, SeenPod, Upsert
@@ -14,7 +13,6 @@ from extender.model.node import HostPorts
 from extender.model.pod import HostPort, Pod, PodUid, Shape, Status
 from extender.model.reason import Reason
 from extender.model.resources import Resources
-from extender.model.snapshot import DisruptionBudget
 from extender.sim.clock import VirtualClock
 from tests.builders import (
     GANG,
@@ -46,10 +44,6 @@ def test_a_gang_is_its_group_with_all_pods_that_name_it() -> None:
     assert [each.name for each in gang.pods] == ["w-0", "w-1"]
 
 
-def test_a_group_without_pods_is_a_gang_too() -> None:
-    assert cache(pod_group()).snapshot(NOW).gangs[GANG].pods == ()
-
-
 def test_gangs_are_sorted_by_key_however_they_came() -> None:
     made = cache(seen("c", ""), seen("a", ""))
     made.snapshot(NOW)
@@ -68,22 +62,28 @@ def test_pods_that_name_a_missing_group_are_a_gang_with_a_problem() -> None:
     assert "PodGroup a/train does not exist" in problem.message
     assert made.group(GANG) is None
 
-
-def test_the_problem_goes_when_the_group_comes() -> None:
-    made = cache(seen("w-0"))
-    made.snapshot(NOW)
     made.apply(Upsert(pod_group()))
 
     assert made.snapshot(NOW).gangs[GANG].problem is None
 
 
-def test_a_group_that_cannot_be_used_makes_an_invalid_gang() -> None:
-    made = cache(pod_group(problem="minMember is no number"), seen("w-0"))
-
-    problem = made.snapshot(NOW).gangs[GANG].problem
+@pytest.mark.parametrize(
+    "invalid",
+    [
+        (pod_group(problem="it cannot be read"), seen("w-0")),
+        (
+            pod_group(),
+            seen("w-0"),
+            SeenPod(pod("w-1"), Membership(key=GANG, named=True, problem="it cannot be read")),
+        ),
+    ],
+    ids=["a PodGroup", "a pod"],
+)
+def test_an_object_that_cannot_be_used_makes_an_invalid_gang(invalid: tuple[Any, ...]) -> None:
+    problem = cache(*invalid).snapshot(NOW).gangs[GANG].problem
 
     assert problem is not None
-    assert problem.message == "minMember is no number"
+    assert problem.message == "it cannot be read"
 
 
 def test_pods_that_declare_their_number_need_no_group() -> None:
@@ -187,12 +187,6 @@ def test_the_capacity_of_terminating_pods_is_used_and_releasing() -> None:
     assert table.used.tolist() == table.releasing.tolist() == [[1000, 1 << 30, 1]]
 
 
-def test_a_pod_may_be_seen_before_its_node() -> None:
-    made = cache(seen("x", "", on="n"), node("n"))
-
-    assert cpu_used(made, "n") == 1000
-
-
 def test_a_node_that_comes_back_still_has_its_pods() -> None:
     made = cache(node("n"), node("m"), seen("x", "", on="n"))
     made.apply(Delete(Kind.NODE, "n"))
@@ -221,16 +215,6 @@ def test_only_a_resource_that_some_node_offers_is_a_column() -> None:
 
     assert table.dimensions == ("cpu", "memory", "pods", "a/fpga", "b/gpu")
     assert table.allocatable.tolist() == [[1000, 1, 1, 1, 8]]
-
-
-def test_the_usage_of_a_resource_that_a_node_offers_later_includes_earlier_pods() -> None:
-    made = cache(node("n"), seen("x", "", on="n", shape=shape(cpu=1, gpu=2)))
-    made.snapshot(NOW)
-    made.apply(Upsert(node("n", allocatable=amounts(cpu=4, gpu=8))))
-
-    table = made.snapshot(NOW).nodes
-
-    assert table.used[0, table.dimensions.index("nvidia.com/gpu")] == 2
 
 
 def test_many_nodes_and_many_resources_fit() -> None:
@@ -354,13 +338,6 @@ def test_gangs_without_a_group_end_with_their_pods() -> None:
     assert made.snapshot(NOW).gangs == {}
 
 
-def test_finished_members_of_a_group_still_count() -> None:
-    made = cache(pod_group(), seen("w-0", status=Status.SUCCEEDED), seen("w-1"))
-
-    assert made.snapshot(NOW).gangs[GANG].ready == 1
-    assert made.scheduled(GANG) == 1
-
-
 def test_only_pods_that_can_still_run_are_members() -> None:
     made = cache(
         pod_group(),
@@ -420,12 +397,6 @@ def test_free_capacity_is_what_kube_scheduler_counts_as_free() -> None:
     assert capacity.amount("cpu") == 6000
     assert made.reservations.reserved_on("n").amount("cpu") == 2000
     assert made.free("unknown") is None
-
-
-def test_budgets_are_sorted() -> None:
-    budgets = [DisruptionBudget(namespace="a", name=name) for name in "zxy"]
-
-    assert [each.name for each in cache(*budgets).snapshot(NOW).budgets] == ["x", "y", "z"]
 
 
 def test_listeners_are_notified_of_created_and_deleted_pods_groups_and_nodes() -> None:
@@ -539,35 +510,6 @@ def test_a_list_longer_than_a_batch_is_applied_completely() -> None:
 
     assert len(made.snapshot(NOW).gangs) == 1000
     assert made.pod(uid("gone")) is None
-
-
-def test_the_snapshot_has_its_time_and_generation() -> None:
-    made = cache(node("n"))
-    snapshot = made.snapshot(NOW)
-
-    assert (snapshot.now, snapshot.generation) == (NOW, made.generation)
-
-
-def test_the_sum_of_all_rows_is_the_sum_of_all_pods() -> None:
-    shapes = [shape(cpu=n, memory=n) for n in range(1, 4)]
-    pods = [seen(f"p{n}", "", on=f"n{n % 5}", shape=shapes[n % 3]) for n in range(60)]
-    table = cache(*(node(f"n{n}") for n in range(5)), *pods).snapshot(NOW).nodes
-
-    expected = sum((each.pod.requests for each in pods), start=Resources())
-
-    assert np.sum(table.used, axis=0).tolist() == [
-        expected.amount(name) for name in table.dimensions
-    ]
-
-
-def test_an_unreadable_pod_makes_its_gang_invalid_with_a_reason() -> None:
-    spoilt = Membership(key=GANG, named=True, problem="pod w-1 cannot be read")
-    made = cache(pod_group(), seen("w-0"), SeenPod(pod("w-1"), spoilt))
-
-    problem = made.snapshot(NOW).gangs[GANG].problem
-
-    assert problem is not None
-    assert problem.message == "pod w-1 cannot be read"
 
 
 def test_a_pod_with_a_reservation_has_a_gang_before_the_watch_shows_it() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, ClassVar
 
 import pytest
@@ -30,30 +31,87 @@ def limited(*names: str) -> Namespace:
     return Namespace(name="a", classes=frozenset(names))
 
 
-def test_a_system_class_gives_a_tenants_pod_group_no_priority_and_reports_why() -> None:
-    made = cache(*CLASSES, Namespace(name="a"), pod_group(priority_class="system-cluster-critical"))
+SYSTEM, HIGH, LOW = (pod_group(priority_class=each.name) for each in CLASSES[:3])
+PODS = pod_group(dialect=COSCHEDULING)
+SYSTEM_POD = seen("w-0", priority=2_000_000_000, priority_class=CLASSES[0].name)
+LISTED = "its annotation gang-extender.io/priority-classes"
+NOT_SYSTEM = "priority class system-cluster-critical does not count in namespace a; "
+AS_THE_PODS = (
+    "priority class high counts as 10, which is what the pods have together, and not as 900;"
+    " give it to all of them, or have the annotation gang-extender.io/priority-classes of"
+    " namespace a list it"
+)
+#: The objects beside the classes, the priority that counts, and the remark.
+PRIORITIES = {
+    "a system class": (
+        (Namespace(name="a"), SYSTEM),
+        10,
+        f"{NOT_SYSTEM}{LISTED} would have to list it",
+    ),
+    "a system class, beside another remark": (
+        (Namespace(name="a"), replace(SYSTEM, remark="it does nothing here")),
+        10,
+        f"{NOT_SYSTEM}{LISTED} would have to list it; it does nothing here",
+    ),
+    "a listed system class": ((limited(CLASSES[0].name), SYSTEM), 2_000_000_000, ""),
+    "a class that the pods do not have": (
+        (Namespace(name="a"), HIGH, seen("w-0"), seen("w-1")),
+        10,
+        AS_THE_PODS,
+    ),
+    "a class that a finished pod has": (
+        (HIGH, seen("w-0", priority=900, status=Status.SUCCEEDED), seen("w-1")),
+        10,
+        AS_THE_PODS,
+    ),
+    "a low class": ((LOW, seen("w-0", priority=900)), -5, ""),
+    "a listed class": ((limited("high"), HIGH, seen("w-0")), 900, ""),
+    "a class that is not listed": (
+        (limited("low", "usual"), HIGH),
+        10,
+        f"priority class high does not count in namespace a; {LISTED} allows low, usual",
+    ),
+    "an empty list": (
+        (limited(), HIGH),
+        10,
+        f"priority class high does not count in namespace a; {LISTED} allows none",
+    ),
+    "no class": ((limited("low"), pod_group()), 10, ""),
+    "an unknown class": ((limited("low"), pod_group(priority_class="unknown")), 10, ""),
+    "running members": (
+        (PODS, *(seen(f"w-{n}", on="n1", priority=900) for n in (1, 2)), seen("w-0", priority=3)),
+        900,
+        "",
+    ),
+    "members that are all gated": (
+        (
+            PODS,
+            *(seen(f"w-{n}", priority=900, gated=True) for n in (0, 1)),
+            seen("w-2", gated=True),
+        ),
+        900,
+        "",
+    ),
+    # The pod does not wait, so no message says why its class counts for less.
+    "a pod with a system class": ((Namespace(name="a"), PODS, SYSTEM_POD), 10, ""),
+    "a pod with a listed system class": (
+        (limited(CLASSES[0].name), PODS, SYSTEM_POD),
+        2_000_000_000,
+        "",
+    ),
+    "a priority that only an annotation states": (
+        (PODS, seen("w-0", priority=3, task_priority=2_000_000_000)),
+        3,
+        "",
+    ),
+}
 
-    assert gang_of(made).priority == 10
-    assert gang_of(made).remark == (
-        "priority class system-cluster-critical does not count in namespace a;"
-        " its annotation gang-extender.io/priority-classes would have to list it"
-    )
 
+@pytest.mark.parametrize(("items", "counts", "remark"), PRIORITIES.values(), ids=PRIORITIES)
+def test_the_priority_of_a_gang_with(items: tuple[Any, ...], counts: int, remark: str) -> None:
+    found = gang_of(cache(*CLASSES, *items))
 
-def test_a_class_without_effect_is_reported_in_addition_to_other_problems() -> None:
-    made = cache(
-        *CLASSES,
-        Namespace(name="a"),
-        pod_group(priority_class="system-cluster-critical", remark="it does nothing here"),
-    )
-
-    assert gang_of(made).remark.endswith("would have to list it; it does nothing here")
-
-
-def test_without_a_default_class_such_a_gang_has_no_priority() -> None:
-    made = cache(CLASSES[0], pod_group(priority_class="system-cluster-critical"))
-
-    assert gang_of(made).priority == 0
+    assert (found.priority, found.remark) == (counts, remark)
 
 
 def test_a_system_class_counts_in_the_namespace_of_the_system() -> None:
@@ -61,32 +119,16 @@ def test_a_system_class_counts_in_the_namespace_of_the_system() -> None:
         namespace="kube-system", name="dns", priority_class=CLASSES[0].name, dialect=VOLCANO
     )
     made = cache(*CLASSES, Namespace(name="kube-system"), ours)
-    found = made.snapshot(NOW).gangs[GangKey("kube-system/dns")]
 
-    assert (found.priority, found.remark) == (2_000_000_000, "")
-
-
-def test_a_system_class_counts_where_administrators_list_it() -> None:
-    made = cache(
-        *CLASSES,
-        limited("system-cluster-critical"),
-        pod_group(priority_class="system-cluster-critical"),
-    )
-
-    assert (gang_of(made).priority, gang_of(made).remark) == (2_000_000_000, "")
+    assert made.snapshot(NOW).gangs[GangKey("kube-system/dns")].priority == 2_000_000_000
 
 
-def test_an_unlisted_class_counts_no_higher_than_the_priority_of_the_pods() -> None:
-    made = cache(
-        *CLASSES, Namespace(name="a"), pod_group(priority_class="high"), seen("w-0"), seen("w-1")
-    )
+def test_a_namespace_not_seen_yet_has_no_class() -> None:
+    made = cache(*CLASSES, HIGH)
+    made.require_namespaces()
 
     assert gang_of(made).priority == 10
-    assert gang_of(made).remark == (
-        "priority class high counts as 10, which is what the pods have together, and not as 900;"
-        " give it to all of them, or have the annotation gang-extender.io/priority-classes of"
-        " namespace a list it"
-    )
+    assert "has not been seen yet" in gang_of(made).remark
 
 
 @pytest.mark.parametrize(
@@ -111,29 +153,6 @@ def test_a_gang_has_the_priority_that_the_api_server_admitted_for_its_pods(
     assert bool(gang_of(made).remark) is (counts < 900)
 
 
-def test_a_finished_pod_gives_its_gang_no_priority() -> None:
-    made = cache(
-        *CLASSES,
-        pod_group(priority_class="high"),
-        seen("w-0", priority=900, status=Status.SUCCEEDED),
-        seen("w-1"),
-    )
-
-    assert gang_of(made).priority == 10
-
-
-def test_a_low_class_counts_whatever_priority_the_pods_have() -> None:
-    made = cache(*CLASSES, pod_group(priority_class="low"), seen("w-0", priority=900))
-
-    assert (gang_of(made).priority, gang_of(made).remark) == (-5, "")
-
-
-def test_a_listed_class_counts_whatever_priority_the_pods_have() -> None:
-    made = cache(*CLASSES, limited("high"), pod_group(priority_class="high"), seen("w-0"))
-
-    assert (gang_of(made).priority, gang_of(made).remark) == (900, "")
-
-
 def test_the_priority_of_the_pods_counts_as_soon_as_they_have_it() -> None:
     first = seen("w-0", priority=900)
     made = cache(
@@ -144,37 +163,6 @@ def test_the_priority_of_the_pods_counts_as_soon_as_they_have_it() -> None:
     made.apply(Upsert(seen("w-2", priority=900)))
 
     assert gang_of(made).priority == 900
-
-
-def test_a_namespace_may_be_limited_to_a_list_of_classes() -> None:
-    made = cache(*CLASSES, limited("low", "usual"), pod_group(priority_class="high"))
-
-    assert gang_of(made).priority == 10
-    assert gang_of(made).remark == (
-        "priority class high does not count in namespace a;"
-        " its annotation gang-extender.io/priority-classes allows low, usual"
-    )
-
-
-def test_an_empty_list_allows_none() -> None:
-    made = cache(*CLASSES, limited(), pod_group(priority_class="high"))
-
-    assert gang_of(made).remark.endswith("allows none")
-
-
-def test_a_namespace_not_seen_yet_has_no_class() -> None:
-    made = cache(*CLASSES, pod_group(priority_class="high"))
-    made.require_namespaces()
-
-    assert gang_of(made).priority == 10
-    assert "has not been seen yet" in gang_of(made).remark
-
-
-@pytest.mark.parametrize("written", ["", "unknown"])
-def test_a_gang_without_an_existing_class_gets_no_message(written: str) -> None:
-    made = cache(*CLASSES, limited("low"), pod_group(priority_class=written))
-
-    assert (gang_of(made).priority, gang_of(made).remark) == (10, "")
 
 
 def test_the_list_also_applies_to_gangs_that_have_the_priority_of_their_pods() -> None:
@@ -217,13 +205,6 @@ def test_a_pod_that_cannot_start_gives_its_gang_no_priority(
     assert gang_of(made).priority == (10 if dialect == VOLCANO else 3)
 
 
-def test_running_members_give_their_priority_to_waiting_members() -> None:
-    running = [seen(f"w-{n}", on="n1", priority=900) for n in range(2)]
-    made = cache(*CLASSES, pod_group(dialect=COSCHEDULING), *running, seen("w-2", priority=3))
-
-    assert gang_of(made).priority == 900
-
-
 @pytest.mark.parametrize(
     ("needed", "counts"), [(0, 900), (1, 900), (2, 40), (3, 7), (4, 7), (9, 7)]
 )
@@ -234,26 +215,6 @@ def test_a_gang_has_the_priority_that_at_least_its_minimum_of_members_has(
     made = cache(pod_group(min_member=needed, dialect=COSCHEDULING), *members)
 
     assert gang_of(made).priority == counts
-
-
-def test_a_gang_whose_members_are_all_gated_has_their_priority() -> None:
-    members = [seen(f"w-{n}", priority=900, gated=True) for n in range(2)]
-    made = cache(pod_group(dialect=COSCHEDULING), *members, seen("w-2", gated=True))
-
-    assert gang_of(made).priority == 900
-
-
-@pytest.mark.parametrize(
-    ("namespace", "counts"), [(Namespace(name="a"), 10), (limited(CLASSES[0].name), 2_000_000_000)]
-)
-def test_a_system_class_of_the_pods_counts_where_administrators_list_it_alone(
-    namespace: Namespace, counts: int
-) -> None:
-    one = seen("w-0", priority=2_000_000_000, priority_class=CLASSES[0].name)
-    made = cache(*CLASSES, namespace, pod_group(dialect=COSCHEDULING), one)
-
-    # In both cases the pod does not wait, so no message says why its class counts for less.
-    assert (gang_of(made).priority, gang_of(made).remark) == (counts, "")
 
 
 class ReadCounter(Pod):
@@ -283,18 +244,6 @@ def reads_of(size: int) -> int:
 
 def test_the_cost_of_the_priority_is_linear_in_the_number_of_members() -> None:
     assert reads_of(400) <= 2 * reads_of(200)
-
-
-def test_without_a_list_the_priority_that_the_api_server_set_counts() -> None:
-    made = cache(*CLASSES, seen("x", "", priority=900, priority_class="high"))
-
-    assert made.snapshot(NOW).gangs[GangKey("a/pod:x")].priority == 900
-
-
-def test_a_pod_gives_its_gang_no_priority_by_an_annotation() -> None:
-    made = cache(seen("x", "", priority=3, task_priority=2_000_000_000))
-
-    assert made.snapshot(NOW).gangs[GangKey("a/pod:x")].priority == 3
 
 
 def test_gangs_of_a_class_that_never_preempts_evict_no_pod() -> None:

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from extender.cache.changes import Delete, Kind, Upsert
@@ -48,14 +50,6 @@ def test_kube_scheduler_may_choose_another_node() -> None:
     assert set(inflight.reserved_nodes()) == set()
     assert inflight.assumed_on("n").amount("cpu") == 0
     assert inflight.assumed_on("m") == ONE_CPU.requests
-
-
-def test_a_reservation_moves_as_a_whole() -> None:
-    inflight = alone()
-    inflight.reserve(pod("w-0"), GANG, "n", 1.0)
-
-    assert inflight.move(uid("w-0"), "m")
-    assert set(inflight.reserved_nodes()) == {"m"}
 
 
 @pytest.mark.parametrize("stage", [Stage.BINDING, Stage.BOUND])
@@ -136,15 +130,6 @@ def test_a_member_has_started_when_it_is_bound_and_not_before(stage: Stage) -> N
     assert made.scheduled(GANG) == (stage is Stage.BOUND)
 
 
-def test_a_pod_bound_elsewhere_is_counted_there_alone() -> None:
-    made = cache(node("m"), node("n"), pod_group(), seen("w-0"))
-    made.reservations.reserve(pod("w-0"), GANG, "n", 1.0)
-    made.snapshot(NOW)
-    made.apply(Upsert(seen("w-0", on="m")))
-
-    assert made.snapshot(NOW).nodes.used[:, 0].tolist() == [1000, 0]
-
-
 @pytest.mark.parametrize("stage", list(Stage))
 def test_a_deleted_pod_has_no_reservation(stage: Stage) -> None:
     made = cache(node("n"), pod_group(), seen("w-0"))
@@ -156,20 +141,19 @@ def test_a_deleted_pod_has_no_reservation(stage: Stage) -> None:
     assert made.snapshot(NOW).nodes.used.sum() == 0
 
 
-def test_a_reservation_ends_when_its_pod_is_being_deleted() -> None:
-    made = cache(node("n"), pod_group(), seen("w-0"))
+@pytest.mark.parametrize(
+    "change",
+    [{"status": Status.RELEASING}, {"gang": "other"}, {"on": "m"}],
+    ids=["is being deleted", "leaves the gang", "is bound elsewhere"],
+)
+def test_a_reservation_ends_when_its_pod(change: dict[str, Any]) -> None:
+    made = cache(node("m"), node("n"), pod_group(), seen("w-0"))
     made.reservations.reserve(pod("w-0"), GANG, "n", 1.0)
-    made.apply(Upsert(seen("w-0", status=Status.RELEASING)))
+    made.snapshot(NOW)
+    made.apply(Upsert(seen("w-0", **change)))
 
     assert made.reservations.of(uid("w-0")) is None
-
-
-def test_a_reservation_ends_when_its_pod_leaves_the_gang() -> None:
-    made = cache(node("n"), pod_group(), seen("w-0"))
-    made.reservations.reserve(pod("w-0"), GANG, "n", 1.0)
-    made.apply(Upsert(seen("w-0", gang="other")))
-
-    assert made.reservations.of(uid("w-0")) is None
+    assert made.snapshot(NOW).nodes.used[:, 0].tolist() == [1000 if "on" in change else 0, 0]
 
 
 def test_a_waiting_bind_keeps_its_capacity_until_it_is_answered() -> None:

@@ -16,8 +16,8 @@ from extender.permit.messages import Cause
 from extender.ports import BindOutcome, BindResult
 from tests.doubles import Call
 
-from .test_cache_facts import GANG, Scene, pod
-from .world import a_gang_of, bound_uids
+from .test_cache_facts import GANG, Scene, gang_of_two, pod
+from .world import a_gang_of, a_gang_with_a_surplus_member, bound_uids
 
 BOSS = Membership(key=GangKey("team/boss"), named=False)
 
@@ -30,92 +30,46 @@ def may_evict(scene: Scene, **victims: str) -> None:
 
 @pytest.fixture
 def scene() -> Scene:
-    scene = Scene()
-    scene.show_group(min_member=2)
-    for uid in ("w-0", "w-1"):
-        scene.show(pod(uid))
-        scene.reserve(uid)
-    return scene
+    return gang_of_two()
 
 
-def test_a_gang_does_not_start_with_a_member_that_may_be_evicted_since_the_live_read_began(
-    scene: Scene,
+@pytest.mark.parametrize("waiting_binds", [0, 1, 2])
+def test_a_gang_does_not_start_with_a_member_that_may_be_evicted(
+    scene: Scene, waiting_binds: int
 ) -> None:
-    calls = [Call(scene.runner, uid) for uid in ("w-0", "w-1")]
-    may_evict(scene, n_1="w-0")
-    scene.reader.confirm()
+    """It may be evicted before its bind, before the last one comes, or since the live read."""
+    calls = []
+    for number in range(3):
+        if number == waiting_binds:
+            may_evict(scene, n_1="w-0")
+        if number < 2:
+            calls.append(Call(scene.runner, f"w-{number}"))
+    if scene.reader.reads:
+        scene.reader.confirm()
 
     assert scene.binder.batches == []
     assert calls[0].result(0) == Cause.POD_PREEMPTED.text(GANG)
     assert not calls[1].done(), "the other waits for a replacement"
 
 
-def test_a_gang_does_not_start_with_a_member_that_may_be_evicted_before_the_last_comes(
-    scene: Scene,
-) -> None:
-    first = Call(scene.runner, "w-0")
-    may_evict(scene, n_1="w-0")
-    Call(scene.runner, "w-1")
-    scene.reader.confirm()
-
-    assert scene.binder.batches == []
-    assert first.result(0) == Cause.POD_PREEMPTED.text(GANG)
-
-
-def test_a_gang_does_not_start_with_a_member_that_may_be_evicted_before_its_bind(
-    scene: Scene,
-) -> None:
-    may_evict(scene, n_1="w-0")
-
-    assert Call(scene.runner, "w-0").result(0) == Cause.POD_PREEMPTED.text(GANG)
-
-
-def test_a_gang_starts_when_kube_scheduler_chose_another_node_for_the_eviction(
-    scene: Scene,
+@pytest.mark.parametrize("is_elsewhere", [True, False], ids=["elsewhere", "not seen for long"])
+def test_a_gang_starts_when_the_allowed_eviction_does_not_affect_it(
+    scene: Scene, is_elsewhere: bool
 ) -> None:
     scene.show(pod("other", node="n-2", status=Status.RUNNING), BOSS)
     may_evict(scene, n_1="w-0", n_2="other")
-    scene.show(pod("boss", nominated="n-2"), BOSS)
-    for uid in ("w-0", "w-1"):
-        Call(scene.runner, uid)
-    scene.reader.confirm()
+    if is_elsewhere:
+        scene.show(pod("boss", nominated="n-2"), BOSS)
+    else:
+        scene.clock.advance(SHOWN_S + 0.1)
+    scene.send_gang("w-0", "w-1")
 
     assert scene.binder.batches == [["w-0", "w-1"]]
-
-
-def test_a_gang_starts_when_the_allowed_eviction_was_not_seen_for_long(
-    scene: Scene,
-) -> None:
-    may_evict(scene, n_1="w-0")
-    scene.clock.advance(SHOWN_S + 0.1)
-    for uid in ("w-0", "w-1"):
-        Call(scene.runner, uid)
-    scene.reader.confirm()
-
-    assert scene.binder.batches == [["w-0", "w-1"]]
-
-
-def test_a_surplus_member_that_may_be_evicted_does_not_follow() -> None:
-    """It would count as a scheduled member and might be evicted."""
-    driver = a_gang_of(3, min_member=2)
-    driver.arrives("w-0")
-    verify = driver.arrives("w-1")
-    driver.arrives("w-2")
-    driver.commits(verify)
-    driver.world.may_be_evicted.add(PodUid("w-2"))
-    driver.settled("w-0")
-
-    assert bound_uids(driver.settled("w-1")) == []
-    assert driver.cause_of(3) is Cause.POD_PREEMPTED
 
 
 def test_a_surplus_member_does_not_follow_members_that_may_all_be_evicted() -> None:
     """The watch showed them first. The surplus member would run alone."""
-    driver = a_gang_of(3, min_member=2)
-    driver.arrives("w-0")
-    verify = driver.arrives("w-1")
-    driver.arrives("w-2")
-    driver.commits(verify)
+    driver = a_gang_with_a_surplus_member()
     driver.settled("w-0")
     for uid in ("w-0", "w-1"):
         driver.world.change_pod(uid, node="n-1", status=Status.RUNNING)
@@ -128,8 +82,7 @@ def test_a_surplus_member_does_not_follow_members_that_may_all_be_evicted() -> N
 
 def test_a_late_member_of_a_running_gang_that_may_be_evicted_is_not_bound() -> None:
     driver = a_gang_of(3, min_member=2)
-    driver.arrives("w-0")
-    driver.commits(driver.arrives("w-1"))
+    driver.commits(driver.arrives("w-0", "w-1"))
     for uid in ("w-0", "w-1"):
         driver.settled(uid)
     driver.world.may_be_evicted.add(PodUid("w-2"))
@@ -174,9 +127,7 @@ def test_a_failed_member_does_not_complete_a_partial_gang_that_may_be_evicted(
     scene.show_group(min_member=3)
     scene.show(pod("w-2"))
     scene.reserve("w-2")
-    for uid in ("w-0", "w-1", "w-2"):
-        Call(scene.runner, uid)
-    scene.reader.confirm()
+    scene.send_gang("w-0", "w-1", "w-2")
     for uid in ("w-0", "w-1"):
         scene.binder.say(uid)
         scene.show(pod(uid, node="n-1", status=Status.RUNNING))
@@ -199,9 +150,7 @@ def test_a_gang_without_running_members_starts_over_whatever_may_be_evicted(
         runs.cluster.apply(Delete(Kind.POD, uid))
     runs.show(pod("w-3"))
     runs.reserve("w-3")
-    for uid in ("w-2", "w-3"):
-        Call(runs.runner, uid)
-    runs.reader.confirm()
+    runs.send_gang("w-2", "w-3")
 
     assert runs.binder.batches == [["w-2", "w-3"]]
 

@@ -1,4 +1,7 @@
-"""What happens to a bind call the moment it comes in."""
+"""What happens to a bind call the moment it comes in.
+
+A call that only relays kube-scheduler's own decision is always sent.
+"""
 
 from __future__ import annotations
 
@@ -7,12 +10,23 @@ from dataclasses import replace
 import pytest
 
 from extender.model.pod import PodUid, Status
-from extender.permit.messages import Answer, Bind, Cause, Closed, MarkWaiting, Opened, Release
+from extender.permit.messages import (
+    Answer,
+    Arrived,
+    Bind,
+    CallId,
+    Cause,
+    Closed,
+    Instruction,
+    MarkWaiting,
+    Opened,
+    Release,
+)
 from extender.permit.states import AttemptState
 from extender.permit.timeouts import Timeouts
-from extender.ports import BindOrder
+from extender.ports import BindOrder, Whose
 
-from .world import GANG, MachineDriver, World, a_gang_of, bound_uids
+from .world import GANG, MachineDriver, World, a_gang_of, bound_uids, the
 
 
 def test_a_pod_of_no_gang_is_bound_at_once():
@@ -45,12 +59,6 @@ def test_a_replacement_counts_the_members_that_run():
     driver.world.change_pod("w-1", status=Status.RUNNING, node="n-1")
 
     assert bound_uids(driver.commits(driver.arrives("w-2"))) == ["w-2"]
-
-
-def test_a_member_of_a_group_of_one_is_bound_without_a_live_read():
-    driver = a_gang_of(2, min_member=1)
-
-    assert bound_uids(driver.arrives("w-0")) == ["w-0"]
 
 
 def test_a_bind_of_a_pod_that_is_already_on_its_node_succeeds():
@@ -93,34 +101,29 @@ def test_an_unknown_pod_is_refused_and_its_capacity_released():
     assert driver.arrives("w-0") == [Answer(1, text, Cause.POD_GONE, 0.0), Release(PodUid("w-0"))]
 
 
-def test_a_gang_without_its_podgroup_is_refused():
+@pytest.mark.parametrize(
+    ("change", "cause"),
+    [
+        (lambda world: world.groups.clear(), Cause.GROUP_GONE),
+        (
+            lambda world: world.groups.update({GANG: replace(world.groups[GANG], problem="no")}),
+            Cause.GROUP_UNUSABLE,
+        ),
+        (lambda world: world.flight.clear(), Cause.NO_RESERVATION),
+    ],
+    ids=["no PodGroup", "unusable PodGroup", "no reservation"],
+)
+def test_a_member_that_may_not_wait_is_refused(change, cause):
     driver = a_gang_of(2)
-    driver.world.groups.clear()
+    change(driver.world)
     driver.arrives("w-0")
 
-    assert driver.cause_of(1) is Cause.GROUP_GONE
-
-
-def test_a_podgroup_that_cannot_be_used_is_refused():
-    driver = a_gang_of(2)
-    driver.world.groups[GANG] = replace(driver.world.groups[GANG], problem="minMember is negative")
-    driver.arrives("w-0")
-
-    assert driver.cause_of(1) is Cause.GROUP_UNUSABLE
-
-
-def test_a_member_without_a_reservation_is_refused():
-    driver = a_gang_of(2)
-    driver.world.flight.clear()
-    driver.arrives("w-0")
-
-    assert driver.cause_of(1) is Cause.NO_RESERVATION
+    assert driver.cause_of(1) is cause
 
 
 def test_a_full_table_refuses_instead_of_growing():
     driver = a_gang_of(3, limits=Timeouts(max_waiting_binds=1))
-    driver.arrives("w-0")
-    driver.arrives("w-1")
+    driver.arrives("w-0", "w-1")
 
     assert driver.cause_of(2) is Cause.TABLE_FULL
     assert driver.machine.waiting_binds == 1
@@ -150,3 +153,48 @@ def test_every_cause_has_one_constant_sentence_for_kube_scheduler():
 
     assert len(set(texts)) == len(texts)
     assert not any(character in "%0123456789" for text in texts for character in text)
+
+
+RELAYED = pytest.mark.parametrize("whose", [Whose.SCHEDULERS, Whose.UNKNOWN])
+
+
+def bind_order(uid: str, whose: Whose) -> BindOrder:
+    return BindOrder(uid=PodUid(uid), namespace="team", name=uid, node="n-1", whose=whose)
+
+
+def relay(driver: MachineDriver, uid: str, whose: Whose) -> list[Instruction]:
+    return driver.tell(Arrived(CallId(100), bind_order(uid, whose)))
+
+
+@RELAYED
+@pytest.mark.parametrize("cause", [Cause.LEASE_LOST, Cause.SHUT_DOWN])
+def test_relayed_binds_are_sent_while_the_state_machine_is_closed(
+    whose: Whose, cause: Cause
+) -> None:
+    driver = a_gang_of(2)
+    driver.tell(Closed(cause))
+
+    (sent,) = the(Bind, relay(driver, "agent", whose)).orders
+    assert (sent.name, sent.whose) == ("agent", whose)
+
+
+@RELAYED
+def test_relayed_binds_are_sent_for_unknown_pods(whose: Whose) -> None:
+    assert the(Bind, relay(a_gang_of(2), "never-seen", whose)).orders
+
+
+def test_relayed_binds_are_sent_while_the_table_is_full() -> None:
+    driver = a_gang_of(3, limits=Timeouts(max_waiting_binds=1))
+    driver.arrives("w-0")
+
+    order = bind_order("agent", Whose.SCHEDULERS)
+    assert the(Bind, list(driver.machine.react(Arrived(CallId(100), order), driver.now))).orders
+
+
+def test_a_repeated_relayed_call_waits_for_the_outcome_of_the_first() -> None:
+    driver = a_gang_of(2)
+    relay(driver, "agent", Whose.SCHEDULERS)
+
+    assert driver.tell(Arrived(CallId(101), bind_order("agent", Whose.SCHEDULERS))) == []
+    driver.settled("agent")
+    assert {driver.answers[CallId(number)].error for number in (100, 101)} == {""}

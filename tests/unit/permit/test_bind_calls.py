@@ -10,8 +10,7 @@ from .world import FAILED, GANG, a_gang_of, bound_uids, the
 
 def test_a_caller_that_disconnects_while_its_bind_waits_is_released():
     driver = a_gang_of(3)
-    driver.arrives("w-0")
-    driver.arrives("w-1")
+    driver.arrives("w-0", "w-1")
     driver.now += 5
     driver.peer_goes(1)
 
@@ -22,11 +21,9 @@ def test_a_caller_that_disconnects_while_its_bind_waits_is_released():
 
 def test_a_disconnect_during_the_commit_changes_only_the_answer():
     driver = a_gang_of(2)
-    driver.arrives("w-0")
-    driver.commits(driver.arrives("w-1"))
+    driver.commits(driver.arrives("w-0", "w-1"))
     driver.peer_goes(1)
-    driver.settled("w-0")
-    driver.settled("w-1")
+    driver.settled("w-0", "w-1")
 
     assert driver.cause_of(1) is Cause.PEER_GONE
     assert driver.arrives("w-0") == [Answer(3, "", Cause.BOUND, 0.0)]
@@ -34,8 +31,7 @@ def test_a_disconnect_during_the_commit_changes_only_the_answer():
 
 def test_a_scheduler_restart_empties_the_gang_without_backoff():
     driver = a_gang_of(3)
-    driver.arrives("w-0")
-    driver.arrives("w-1")
+    driver.arrives("w-0", "w-1")
     out = driver.peer_goes(1) + driver.peer_goes(2)
 
     assert driver.machine.state_of(GANG) is None
@@ -129,6 +125,6 @@ def test_a_repeated_call_after_the_bind_is_answered_from_memory():
 def test_a_failed_bind_is_not_remembered():
     driver = a_gang_of(1, min_member=1)
     driver.arrives("w-0")
-    driver.settled("w-0", FAILED)
+    driver.settled("w-0", outcome=FAILED)
 
     assert bound_uids(driver.arrives("w-0")) == ["w-0"]

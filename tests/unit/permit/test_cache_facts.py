@@ -99,19 +99,30 @@ class Scene:
         )
         self.ledger.passed(holder, MEMBER)
 
+    def send_gang(self, *uids: str) -> list[Call]:
+        """Let kube-scheduler bind the whole gang, and confirm its PodGroup."""
+        calls = [Call(self.runner, uid) for uid in uids]
+        self.reader.confirm()
+        return calls
+
     def stage(self, uid: str) -> Stage | None:
         reservation = self.cluster.reservations.of(PodUid(uid))
         return reservation.stage if reservation else None
 
 
-@pytest.fixture
-def scene() -> Scene:
+def gang_of_two() -> Scene:
+    """Return a scene with a gang whose members filter has admitted."""
     scene = Scene()
     scene.show_group(min_member=2)
     for uid in ("w-0", "w-1"):
         scene.show(pod(uid))
         scene.reserve(uid)
     return scene
+
+
+@pytest.fixture
+def scene() -> Scene:
+    return gang_of_two()
 
 
 def test_the_cache_shows_a_gang_waiting_binding_and_scheduled(scene):
@@ -129,9 +140,7 @@ def test_the_cache_shows_a_gang_waiting_binding_and_scheduled(scene):
 
 
 def test_a_member_whose_binding_failed_has_its_reservation_again(scene):
-    for uid in ("w-0", "w-1"):
-        Call(scene.runner, uid)
-    scene.reader.confirm()
+    scene.send_gang("w-0", "w-1")
     scene.binder.say("w-0")
     scene.binder.say("w-1", BindOutcome(BindResult.FAILED, "refused"))
 
@@ -144,9 +153,7 @@ def test_a_member_whose_binding_failed_has_its_reservation_again(scene):
 
 def test_a_gang_bound_in_part_is_partial_in_the_next_snapshot(scene):
     scene.cluster.snapshot(scene.clock.now())
-    for uid in ("w-0", "w-1"):
-        Call(scene.runner, uid)
-    scene.reader.confirm()
+    scene.send_gang("w-0", "w-1")
     scene.binder.say("w-0")
     scene.show(pod("w-0", node="n-1", status=Status.RUNNING))
     assert not scene.cluster.snapshot(scene.clock.now()).partial_gangs
@@ -172,38 +179,33 @@ def test_a_gang_that_backs_off_keeps_no_reservation_of_members_that_never_came(s
     assert scene.stage("w-0") is None
     assert scene.stage("w-1") is None, "no member may start before the backoff ends"
     assert scene.cluster.reservations.reserved_on("n-1") == NOTHING
+    assert scene.cluster.reservations.backs_off_for(GANG) == 10
 
 
-def test_the_cache_reports_deleted_pods(scene):
+@pytest.mark.parametrize(
+    ("change", "cause"),
+    [
+        (Delete(Kind.POD, "w-0"), Cause.POD_GONE),
+        (Delete(Kind.POD, "w-1"), Cause.NOT_ENOUGH_MEMBERS),
+        (Delete(Kind.GROUP, GANG, "scheduling.volcano.sh"), Cause.GROUP_GONE),
+        (Upsert(Node(name="n-1", allocatable=NOTHING, unschedulable=True)), Cause.NODE_LOST),
+        (
+            Upsert(Node(name="n-1", allocatable=NOTHING, taints=(Taint("leaving"),))),
+            Cause.NODE_LOST,
+        ),
+        (
+            Upsert(SeenPod(pod("w-1", refusal="0/1 nodes: 1 Insufficient cpu."), MEMBER)),
+            Cause.SIBLING_UNSCHEDULABLE,
+        ),
+    ],
+    ids=["pod gone", "sibling gone", "no group", "cordoned", "tainted", "sibling unschedulable"],
+)
+def test_the_cache_reports_what_ends_a_waiting_bind(scene, change, cause):
     waiting = Call(scene.runner, "w-0")
-    scene.cluster.apply(Delete(Kind.POD, "w-0"))
-    scene.clock.advance(1)
+    scene.cluster.apply(change)
+    scene.clock.advance(2.0)
 
-    assert waiting.result(0) == Cause.POD_GONE.text(GANG)
-
-
-def test_the_cache_reports_deleted_groups(scene):
-    waiting = Call(scene.runner, "w-0")
-    scene.cluster.apply(Delete(Kind.GROUP, GANG, "scheduling.volcano.sh"))
-    scene.clock.advance()
-
-    assert waiting.result(0) == Cause.GROUP_GONE.text(GANG)
-
-
-def test_the_cache_reports_cordoned_nodes(scene):
-    waiting = Call(scene.runner, "w-0")
-    scene.cluster.apply(Upsert(Node(name="n-1", allocatable=NOTHING, unschedulable=True)))
-    scene.clock.advance()
-
-    assert waiting.result(0) == Cause.NODE_LOST.text(GANG)
-
-
-def test_the_cache_reports_tainted_nodes(scene):
-    waiting = Call(scene.runner, "w-0")
-    scene.cluster.apply(Upsert(Node(name="n-1", allocatable=NOTHING, taints=(Taint("leaving"),))))
-    scene.clock.advance()
-
-    assert waiting.result(0) == Cause.NODE_LOST.text(GANG)
+    assert waiting.result(0) == cause.text(GANG)
 
 
 def two_cpus_each(uid: str, **facts: object) -> Pod:
@@ -219,14 +221,6 @@ def tight(scene: Scene) -> Scene:
         scene.show(two_cpus_each(uid))
         scene.reserve(two_cpus_each(uid))
     return scene
-
-
-def test_a_gang_that_fills_its_node_completely_is_bound(tight):
-    for uid in ("w-0", "w-1"):
-        Call(tight.runner, uid)
-    tight.reader.confirm()
-
-    assert tight.binder.batches == [["w-0", "w-1"]]
 
 
 def test_binds_that_wait_for_a_node_that_shrinks_too_much_are_refused(tight):
@@ -275,22 +269,6 @@ def test_a_binding_of_unknown_outcome_needs_capacity_when_it_is_sent_again(tight
     assert not tight.facts.fits("n-1", ["w-0"])
 
 
-def test_the_cache_reports_unschedulable_members(scene):
-    waiting = Call(scene.runner, "w-0")
-    scene.show(pod("w-1", refusal="0/1 nodes are available: 1 Insufficient cpu."))
-    scene.clock.advance(2.0)
-
-    assert waiting.result(0) == Cause.SIBLING_UNSCHEDULABLE.text(GANG)
-
-
-def test_the_cache_reports_a_member_deleted_before_its_bind(scene):
-    waiting = Call(scene.runner, "w-0")
-    scene.cluster.apply(Delete(Kind.POD, "w-1"))
-    scene.clock.advance(2.0)
-
-    assert waiting.result(0) == Cause.NOT_ENOUGH_MEMBERS.text(GANG)
-
-
 def test_a_bind_that_comes_before_the_watch_event_knows_its_pod_from_filter(scene):
     single = Membership(key=GangKey("team/pod:quick"))
     scene.ledger.passed(pod("quick"), single)
@@ -331,19 +309,6 @@ def test_a_critical_pod_waits_for_no_gang(scene, facts):
     assert waiting.result(0) == ""
 
 
-def test_a_gang_that_did_not_assemble_backs_off_in_the_cache(scene):
-    Call(scene.runner, "w-0")
-    scene.clock.advance(30)
-
-    assert scene.cluster.reservations.backs_off_for(GANG) == 10
-
-
-def test_a_bind_of_a_member_that_the_watch_shows_bound_succeeds_at_once(scene):
-    scene.show(pod("w-0", status=Status.RUNNING, node="n-1"))
-
-    assert Call(scene.runner, "w-0").result(0) == ""
-
-
 def test_the_bind_of_a_member_waits_until_the_watch_shows_the_member() -> None:
     scene = Scene()
     scene.show_group(2)
@@ -376,9 +341,7 @@ def test_a_member_that_the_watch_has_not_shown_never_completes_a_gang() -> None:
         scene.ledger.passed(each, MEMBER)
     scene.show(pod("p-1"))
     scene.show(pod("p-2"))
-    for uid in ("p-0", "p-1", "p-2"):
-        Call(scene.runner, uid)
-    scene.reader.confirm()
+    scene.send_gang("p-0", "p-1", "p-2")
 
     assert scene.binder.batches == [["p-1", "p-2"]]
 

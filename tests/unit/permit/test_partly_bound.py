@@ -12,6 +12,7 @@ from extender.permit.messages import (
     EvictPartial,
     FoundPartial,
     GroupChanged,
+    Instruction,
     MarkWaiting,
     Opened,
     Release,
@@ -19,39 +20,41 @@ from extender.permit.messages import (
 )
 from extender.permit.states import AttemptState
 from extender.permit.timeouts import Timeouts
-from extender.ports import BindOutcome, BindResult
+from extender.ports import BindOutcome
 
-from .world import BOUND, FAILED, GANG, LOST, MachineDriver, a_gang_of, bound_uids, the
+from .world import BOUND, FAILED, GANG, LOST, UNKNOWN, MachineDriver, a_gang_of, bound_uids, the
 
-UNKNOWN = BindOutcome(BindResult.UNKNOWN, "the API server does not answer")
+EVICTING = Timeouts(evict_partial_s=60)
 
 
-def partial_gang(
-    second: BindOutcome = FAILED, limits: Timeouts | None = None, *, is_shown: bool = True
-) -> MachineDriver:
-    """Return a gang of two of which w-0 was bound and w-1 was not."""
-    driver = a_gang_of(2, limits=limits)
-    driver.arrives("w-0")
-    driver.commits(driver.arrives("w-1"))
-    driver.settled("w-0")
-    driver.settled("w-1", second)
-    if is_shown:
-        driver.world.change_pod("w-0", status=Status.RUNNING, node="n-1")
+def a_gang_sent_with(*outcomes: BindOutcome, limits: Timeouts | None = None) -> MachineDriver:
+    """Return a gang whose bindings were sent and had these outcomes; it is partial."""
+    driver = a_gang_of(len(outcomes), limits=limits)
+    uids = [f"w-{index}" for index in range(len(outcomes))]
+    driver.commits(driver.arrives(*uids))
+    for uid, outcome in zip(uids, outcomes, strict=True):
+        out = driver.settled(uid, outcome=outcome)
+    assert out[-1] == ReportPartial(GANG)
+    assert driver.machine.state_of(GANG) is AttemptState.PARTIAL
     return driver
 
 
-def test_a_gang_bound_below_its_minimum_is_reported_and_completed():
-    driver = a_gang_of(3)
-    driver.arrives("w-0")
-    driver.arrives("w-1")
-    driver.commits(driver.arrives("w-2"))
-    driver.settled("w-0")
-    driver.settled("w-1", LOST)
-    out = driver.settled("w-2")
+def partial_gang(second: BindOutcome = FAILED, limits: Timeouts | None = None) -> MachineDriver:
+    """Return a gang of two of which w-0 runs and w-1 was not bound."""
+    driver = a_gang_sent_with(BOUND, second, limits=limits)
+    driver.world.change_pod("w-0", status=Status.RUNNING, node="n-1")
+    return driver
 
-    assert out[-1] == ReportPartial(GANG)
-    assert driver.machine.state_of(GANG) is AttemptState.PARTIAL
+
+def evicted(instructions: list[Instruction]) -> list[str]:
+    """Return the pods of the only eviction."""
+    return [order.uid for order in the(EvictPartial, instructions).orders]
+
+
+def test_a_gang_bound_below_its_minimum_is_reported_and_completed():
+    driver = a_gang_sent_with(BOUND, LOST, BOUND)
     driver.world.add_pod("w-9", reserved=False)
+
     assert bound_uids(driver.arrives("w-9")) == ["w-9"]
     driver.settled("w-9")
     assert driver.machine.state_of(GANG) is None
@@ -59,57 +62,34 @@ def test_a_gang_bound_below_its_minimum_is_reported_and_completed():
 
 def test_a_gang_without_any_bound_member_assembles_again():
     driver = a_gang_of(2)
-    driver.arrives("w-0")
-    driver.commits(driver.arrives("w-1"))
-    driver.settled("w-0", FAILED)
-    out = driver.settled("w-1", FAILED)
+    driver.commits(driver.arrives("w-0", "w-1"))
+    out = driver.settled("w-0", "w-1", outcome=FAILED)
 
     assert out[-1] == BackOff(GANG, driver.limits.backoff_s)
     assert driver.machine.state_of(GANG) is None
+    assert driver.world.flight == {}
     driver.passes(driver.limits.backoff_s)
     driver.world.add_pod("w-0")
     assert driver.arrives("w-0") == [MarkWaiting(PodUid("w-0"), "n-1")]
 
 
-def test_a_gang_with_a_bind_of_unknown_outcome_is_completed():
-    driver = a_gang_of(2)
-    driver.arrives("w-0")
-    driver.commits(driver.arrives("w-1"))
-    driver.settled("w-0", FAILED)
-    out = driver.settled("w-1", BindOutcome(BindResult.UNKNOWN, "the API server does not answer"))
-
-    assert out[-1] == ReportPartial(GANG)
-    assert driver.machine.state_of(GANG) is AttemptState.PARTIAL
-
-
 def test_a_replaced_group_ends_the_completion_of_the_partial_gang():
-    driver = a_gang_of(3, min_member=2)
-    driver.arrives("w-0")
-    driver.commits(driver.arrives("w-1"))
-    driver.settled("w-0")
-    driver.settled("w-1", LOST)
+    driver = a_gang_sent_with(BOUND, LOST)
+    driver.world.add_pod("w-2")
     driver.world.add_group(3, uid="g-2")
 
     assert driver.arrives("w-2") == [MarkWaiting(PodUid("w-2"), "n-1")]
 
 
 def test_the_completion_of_a_partial_gang_ends_after_a_while():
-    driver = a_gang_of(2)
-    driver.arrives("w-0")
-    driver.commits(driver.arrives("w-1"))
-    driver.settled("w-0")
-    driver.settled("w-1", LOST)
+    driver = partial_gang()
     driver.passes(driver.limits.partial_s)
 
     assert driver.machine.state_of(GANG) is None
 
 
 def test_a_partial_gang_whose_group_is_deleted_is_forgotten():
-    driver = a_gang_of(2)
-    driver.arrives("w-0")
-    driver.commits(driver.arrives("w-1"))
-    driver.settled("w-0")
-    driver.settled("w-1", FAILED)
+    driver = partial_gang()
     driver.tell(GroupChanged(GANG, None))
 
     assert driver.machine.state_of(GANG) is None
@@ -120,26 +100,15 @@ def test_a_member_whose_binding_failed_keeps_its_reservation_and_is_bound_on_ret
 
     assert driver.world.flight[PodUid("w-1")] == ("filtered", "n-1")
     assert bound_uids(driver.arrives("w-1")) == ["w-1"]
-    driver.settled("w-1", BOUND)
+    driver.settled("w-1", outcome=BOUND)
     assert driver.machine.state_of(GANG) is None
 
 
-def test_a_gang_without_any_bound_member_releases_all_its_capacity():
-    driver = a_gang_of(2)
-    driver.arrives("w-0")
-    driver.commits(driver.arrives("w-1"))
-    driver.settled("w-0", FAILED)
-    driver.settled("w-1", FAILED)
-
-    assert driver.world.flight == {}
-
-
 def test_a_partial_gang_is_evicted_after_its_grace_if_the_setting_asks_for_it():
-    driver = partial_gang(limits=Timeouts(evict_partial_s=60))
+    driver = partial_gang(limits=EVICTING)
     assert driver.passes(59) == []
-    out = driver.passes(1)
 
-    assert [order.uid for order in the(EvictPartial, out).orders] == ["w-0"]
+    assert evicted(driver.passes(1)) == ["w-0"]
     assert driver.tell(EvictionStarted(GANG)) == [BackOff(GANG, driver.limits.backoff_s)]
     driver.arrives("w-1")
     assert driver.cause_of(3) is Cause.BACKING_OFF
@@ -147,7 +116,7 @@ def test_a_partial_gang_is_evicted_after_its_grace_if_the_setting_asks_for_it():
 
 def gang_with_an_eviction_in_question() -> MachineDriver:
     """Return a gang that is to be evicted, and a member that comes before that is decided."""
-    driver = partial_gang(limits=Timeouts(evict_partial_s=60))
+    driver = partial_gang(limits=EVICTING)
     out = driver.passes(60)
     assert not any(isinstance(each, BackOff | Release) for each in out)
     assert driver.arrives("w-1") == [MarkWaiting(PodUid("w-1"), "n-1")]
@@ -158,7 +127,7 @@ def test_a_member_that_comes_before_the_eviction_is_refused_is_bound_then():
     driver = gang_with_an_eviction_in_question()
 
     assert bound_uids(driver.commits(driver.tell(EvictionRefused(GANG)))) == ["w-1"]
-    driver.settled("w-1", BOUND)
+    driver.settled("w-1", outcome=BOUND)
     assert driver.machine.state_of(GANG) is None
 
 
@@ -172,21 +141,19 @@ def test_a_member_that_comes_before_the_eviction_starts_is_refused_then():
 
 
 def test_a_bound_member_is_evicted_before_the_watch_shows_it_bound():
-    driver = partial_gang(limits=Timeouts(evict_partial_s=60), is_shown=False)
-    out = driver.passes(60)
+    driver = a_gang_sent_with(BOUND, FAILED, limits=EVICTING)
 
-    assert [order.uid for order in the(EvictPartial, out).orders] == ["w-0"]
+    assert evicted(driver.passes(60)) == ["w-0"]
 
 
 def test_a_member_of_unknown_outcome_is_evicted_with_its_gang():
-    driver = partial_gang(second=UNKNOWN, limits=Timeouts(evict_partial_s=60))
-    out = driver.passes(60)
+    driver = partial_gang(second=UNKNOWN, limits=EVICTING)
 
-    assert [order.uid for order in the(EvictPartial, out).orders] == ["w-0", "w-1"]
+    assert evicted(driver.passes(60)) == ["w-0", "w-1"]
 
 
 def test_a_call_does_not_wait_for_ever_for_the_result_of_an_eviction():
-    driver = partial_gang(limits=Timeouts(evict_partial_s=60))
+    driver = partial_gang(limits=EVICTING)
     driver.passes(60)
     driver.passes(60)
     driver.arrives("w-1")
@@ -195,7 +162,7 @@ def test_a_call_does_not_wait_for_ever_for_the_result_of_an_eviction():
 
 
 def test_a_partial_gang_with_a_refused_eviction_does_not_back_off():
-    driver = partial_gang(limits=Timeouts(evict_partial_s=60))
+    driver = partial_gang(limits=EVICTING)
     driver.passes(60)
     driver.tell(EvictionStarted(GANG))
     assert driver.tell(EvictionRefused(GANG)) == [BackOff(GANG, 0.0)]
@@ -207,7 +174,7 @@ def test_a_partial_gang_with_a_refused_eviction_does_not_back_off():
 
 
 def test_a_gang_that_was_completed_meanwhile_is_not_evicted():
-    driver = partial_gang(second=UNKNOWN, limits=Timeouts(evict_partial_s=60))
+    driver = partial_gang(second=UNKNOWN, limits=EVICTING)
     driver.world.change_pod("w-1", status=Status.RUNNING, node="n-1")
 
     assert driver.passes(60) == []
@@ -215,7 +182,7 @@ def test_a_gang_that_was_completed_meanwhile_is_not_evicted():
 
 
 def test_a_partial_gang_is_not_evicted_while_a_member_is_being_bound():
-    driver = partial_gang(limits=Timeouts(evict_partial_s=60))
+    driver = partial_gang(limits=EVICTING)
     driver.passes(59)
     driver.arrives("w-1")
     assert driver.passes(1) == []
@@ -233,45 +200,43 @@ def partial_gang_of_an_earlier_term(limits: Timeouts | None = None) -> MachineDr
 
 
 def test_a_partial_gang_of_an_earlier_term_is_evicted_in_time_too():
-    driver = partial_gang_of_an_earlier_term(Timeouts(evict_partial_s=60))
+    driver = partial_gang_of_an_earlier_term(EVICTING)
     assert driver.passes(59) == []
-    out = driver.passes(1)
 
-    assert [order.uid for order in the(EvictPartial, out).orders] == ["w-0"]
+    assert evicted(driver.passes(1)) == ["w-0"]
     assert driver.machine.state_of(GANG) is None
 
 
 def test_the_time_until_eviction_starts_over_with_the_next_term():
-    driver = partial_gang(limits=Timeouts(evict_partial_s=60))
+    driver = partial_gang(limits=EVICTING)
     driver.passes(30)
     driver.tell(Closed(Cause.LEASE_LOST))
     assert driver.passes(25) == []
     driver.tell(Opened())
     driver.tell(FoundPartial(GANG))
     assert driver.passes(59) == [], "another leader may just have begun to complete it"
-    out = driver.passes(1)
 
-    assert [order.uid for order in the(EvictPartial, out).orders] == ["w-0"]
+    assert evicted(driver.passes(1)) == ["w-0"]
 
 
 def test_no_gang_is_evicted_after_the_lease_was_lost():
-    driver = partial_gang(limits=Timeouts(evict_partial_s=60))
+    driver = partial_gang(limits=EVICTING)
     driver.tell(Closed(Cause.LEASE_LOST))
     assert driver.passes(3600) == []
 
-    sent = a_gang_of(2, limits=Timeouts(evict_partial_s=60))
+    sent = a_gang_of(2, limits=EVICTING)
     sent.arrives("w-0")
     sent.commits(sent.arrives("w-1"))
     sent.tell(Closed(Cause.LEASE_LOST))
     sent.settled("w-0")
-    assert ReportPartial(GANG) in sent.settled("w-1", FAILED)
+    assert ReportPartial(GANG) in sent.settled("w-1", outcome=FAILED)
     sent.world.change_pod("w-0", status=Status.RUNNING, node="n-1")
     assert sent.passes(3600) == []
     assert sent.machine.state_of(GANG) is None
 
 
 def test_a_partial_gang_of_an_earlier_term_is_completed_as_its_members_come():
-    driver = partial_gang_of_an_earlier_term(Timeouts(evict_partial_s=60))
+    driver = partial_gang_of_an_earlier_term(EVICTING)
     driver.passes(30)
     assert bound_uids(driver.arrives("w-1")) == ["w-1"]
     driver.settled("w-1")
@@ -290,12 +255,12 @@ def test_without_the_eviction_setting_a_partial_gang_of_an_earlier_term_assemble
 
 
 def test_a_complete_or_assembling_gang_is_not_taken_for_partial():
-    whole = a_gang_of(1, limits=Timeouts(evict_partial_s=60))
+    whole = a_gang_of(1, limits=EVICTING)
     whole.world.change_pod("w-0", status=Status.RUNNING, node="n-1")
     whole.tell(FoundPartial(GANG))
     assert whole.machine.state_of(GANG) is None
 
-    gathers = a_gang_of(3, limits=Timeouts(evict_partial_s=60))
+    gathers = a_gang_of(3, limits=EVICTING)
     gathers.world.change_pod("w-0", status=Status.RUNNING, node="n-1")
     gathers.arrives("w-1")
     gathers.tell(FoundPartial(GANG))
@@ -304,7 +269,7 @@ def test_a_complete_or_assembling_gang_is_not_taken_for_partial():
 
 def found_partial_while_assembling(limits: Timeouts | None = None) -> MachineDriver:
     """Return a gang of three of which an earlier leader has bound w-0, while w-1 waits for w-2."""
-    driver = a_gang_of(3, limits=limits or Timeouts(evict_partial_s=60))
+    driver = a_gang_of(3, limits=limits or EVICTING)
     driver.world.change_pod("w-0", status=Status.RUNNING, node="n-1")
     driver.arrives("w-1")
     assert driver.tell(FoundPartial(GANG)) == []
@@ -317,9 +282,8 @@ def test_a_gang_found_partial_while_it_assembles_is_evicted_when_the_attempt_fai
     early = driver.passes(59)
     assert driver.cause_of(1) is Cause.DEADLINE
     assert not any(isinstance(each, EvictPartial) for each in early)
-    out = driver.passes(1)
 
-    assert [order.uid for order in the(EvictPartial, out).orders] == ["w-0"]
+    assert evicted(driver.passes(1)) == ["w-0"]
     driver.tell(EvictionStarted(GANG))
     assert not any(isinstance(each, EvictPartial) for each in driver.passes(3600)), "once is enough"
 
@@ -336,7 +300,7 @@ def test_a_gang_found_partial_is_also_evicted_when_none_of_its_binds_succeeds():
     driver = found_partial_while_assembling()
     driver.commits(driver.arrives("w-2"))
     for uid in ("w-1", "w-2"):
-        driver.settled(uid, FAILED)
+        driver.settled(uid, outcome=FAILED)
     driver.passes(59)
 
     assert the(EvictPartial, driver.passes(1)).gang == GANG
@@ -364,8 +328,7 @@ def test_a_gang_found_partial_is_completed_as_its_members_come():
 def test_a_gang_found_partial_while_it_assembles_is_forgotten_once_it_started():
     driver = found_partial_while_assembling()
     driver.commits(driver.arrives("w-2"))
-    driver.settled("w-1")
-    driver.settled("w-2")
+    driver.settled("w-1", "w-2")
     the_pods_are_gone(driver, "w-1")  # it has started by now
 
     assert driver.passes(3600) == []
@@ -377,10 +340,10 @@ def test_the_time_until_eviction_starts_over_when_this_term_binds_a_part():
     driver.passes(10)
     driver.commits(driver.arrives("w-2"))
     driver.settled("w-1")
-    assert ReportPartial(GANG) in driver.settled("w-2", FAILED)
+    assert ReportPartial(GANG) in driver.settled("w-2", outcome=FAILED)
     assert driver.passes(59) == []
 
-    assert [order.uid for order in the(EvictPartial, driver.passes(1)).orders] == ["w-0", "w-1"]
+    assert evicted(driver.passes(1)) == ["w-0", "w-1"]
 
 
 def test_a_gang_found_partial_is_forgotten_when_its_group_or_the_lease_is_gone():
@@ -401,18 +364,6 @@ def the_pods_are_gone(driver: MachineDriver, *uids: str) -> None:
         driver.world.remove_pod(uid)
         driver.world.flight.pop(PodUid(uid), None)
         driver.pod_changed(uid, None)
-
-
-def a_gang_sent_with(*outcomes: BindOutcome) -> MachineDriver:
-    """Return a gang whose bindings were sent and had these outcomes."""
-    driver = a_gang_of(len(outcomes))
-    for index in range(len(outcomes)):
-        out = driver.arrives(f"w-{index}")
-    driver.commits(out)
-    for index, outcome in enumerate(outcomes):
-        driver.settled(f"w-{index}", outcome)
-    assert driver.machine.state_of(GANG) is AttemptState.PARTIAL
-    return driver
 
 
 def test_a_partial_gang_without_any_member_left_assembles_again():
@@ -446,7 +397,7 @@ def test_a_partial_gang_whose_bound_members_left_while_the_last_was_bound_has_no
 
 
 def test_a_partial_gang_of_an_earlier_term_whose_members_left_has_not_started():
-    driver = a_gang_of(3, limits=Timeouts(evict_partial_s=60))
+    driver = a_gang_of(3, limits=EVICTING)
     driver.world.change_pod("w-0", status=Status.RUNNING, node="n-1")
     driver.tell(FoundPartial(GANG))
     driver.arrives("w-1")
@@ -460,9 +411,7 @@ def test_a_partial_gang_of_an_earlier_term_whose_members_left_has_not_started():
 
 def test_a_gang_whose_members_left_while_the_others_were_bound_has_not_started():
     driver = a_gang_of(3)
-    driver.arrives("w-0")
-    driver.arrives("w-1")
-    driver.commits(driver.arrives("w-2"))
+    driver.commits(driver.arrives("w-0", "w-1", "w-2"))
     driver.settled("w-0")
     the_pods_are_gone(driver, "w-0")
     driver.settled("w-1")
@@ -473,14 +422,11 @@ def test_a_gang_whose_members_left_while_the_others_were_bound_has_not_started()
 
 def test_a_gang_with_members_that_finish_before_the_last_is_bound_has_started():
     driver = a_gang_of(3)
-    driver.arrives("w-0")
-    driver.arrives("w-1")
-    driver.commits(driver.arrives("w-2"))
+    driver.commits(driver.arrives("w-0", "w-1", "w-2"))
     driver.settled("w-0")
     driver.world.change_pod("w-0", status=Status.SUCCEEDED, node="n-1")
     driver.world.flight.pop(PodUid("w-0"))
-    driver.settled("w-1")
-    driver.settled("w-2")
+    driver.settled("w-1", "w-2")
 
     assert driver.machine.state_of(GANG) is None
 
@@ -516,8 +462,7 @@ def test_a_gang_whose_binds_all_have_unknown_outcomes_assembles_again():
 
 def test_a_member_bound_with_unknown_outcome_counts_with_those_that_retry():
     driver = a_gang_sent_with(UNKNOWN, UNKNOWN, UNKNOWN)
-    driver.arrives("w-1")
-    driver.arrives("w-2")
+    driver.arrives("w-1", "w-2")
     driver.world.change_pod("w-0", status=Status.BOUND, node="n-1")
     driver.world.flight.pop(PodUid("w-0"))
 
@@ -539,20 +484,8 @@ def test_a_gang_whose_outcomes_are_unknown_is_not_forgotten_before_they_are_know
     assert driver.machine.state_of(GANG) is AttemptState.PARTIAL
 
 
-def test_a_partial_gang_that_turns_out_to_run_has_started():
-    driver = a_gang_sent_with(BOUND, UNKNOWN)
-    driver.world.change_pod("w-1", status=Status.BOUND, node="n-1")
-    driver.pod_changed("w-1")
-
-    assert driver.machine.state_of(GANG) is None
-
-
 def test_a_gang_without_any_bound_member_is_not_evicted():
-    driver = a_gang_of(2, limits=Timeouts(evict_partial_s=60))
-    driver.arrives("w-0")
-    driver.commits(driver.arrives("w-1"))
-    driver.settled("w-0", UNKNOWN)
-    driver.settled("w-1", UNKNOWN)
+    driver = a_gang_sent_with(UNKNOWN, UNKNOWN, limits=EVICTING)
 
     assert driver.passes(60) == []
     assert driver.machine.state_of(GANG) is None
@@ -562,12 +495,9 @@ def test_a_gang_without_a_role_that_it_needs_has_not_started():
     driver = a_gang_of(2)
     driver.world.add_group(2, roles={"chief": 1})
     driver.world.add_pod("chief", role="chief")
-    driver.arrives("w-0")
-    driver.arrives("w-1")
-    driver.commits(driver.arrives("chief"))
-    driver.settled("w-0")
-    driver.settled("w-1")
-    assert driver.settled("chief", FAILED)[-1] == ReportPartial(GANG)
+    driver.commits(driver.arrives("w-0", "w-1", "chief"))
+    driver.settled("w-0", "w-1")
+    assert driver.settled("chief", outcome=FAILED)[-1] == ReportPartial(GANG)
 
     assert bound_uids(driver.arrives("chief")) == ["chief"]
     driver.settled("chief")

@@ -13,14 +13,22 @@ from extender.permit.messages import (
     Cause,
     Closed,
     GroupChanged,
-    NodeChanged,
+    StillIncomplete,
     Verified,
     Verify,
 )
 from extender.permit.states import AttemptState
 from extender.permit.timeouts import Timeouts
 
-from .world import GANG, LOST, MachineDriver, World, a_gang_of, bound_uids, the
+from .world import (
+    GANG,
+    LOST,
+    MachineDriver,
+    a_gang_of,
+    a_gang_with_a_surplus_member,
+    bound_uids,
+    the,
+)
 
 
 def test_a_last_member_just_before_the_deadline_still_commits():
@@ -45,8 +53,7 @@ def test_a_last_member_just_after_the_deadline_is_too_late():
 
 def test_a_waiting_pod_that_is_deleted_is_answered_at_once_and_the_others_wait():
     driver = a_gang_of(4, min_member=3)
-    driver.arrives("w-0")
-    driver.arrives("w-1")
+    driver.arrives("w-0", "w-1")
     driver.world.remove_pod("w-1")
     driver.pod_changed("w-1")
     driver.passes(driver.limits.grace_s)
@@ -57,8 +64,7 @@ def test_a_waiting_pod_that_is_deleted_is_answered_at_once_and_the_others_wait()
 
 def test_a_gang_that_lost_a_member_is_refused_after_the_grace():
     driver = a_gang_of(3)
-    driver.arrives("w-0")
-    driver.arrives("w-1")
+    driver.arrives("w-0", "w-1")
     driver.world.remove_pod("w-2")
     driver.pod_changed("w-2", gang=None)
     assert driver.passes(driver.limits.grace_s - 0.1) == []
@@ -69,8 +75,7 @@ def test_a_gang_that_lost_a_member_is_refused_after_the_grace():
 
 def test_a_member_that_is_replaced_within_the_grace_changes_nothing():
     driver = a_gang_of(3)
-    driver.arrives("w-0")
-    driver.arrives("w-1")
+    driver.arrives("w-0", "w-1")
     driver.world.remove_pod("w-2")
     driver.pod_changed("w-2", gang=None)
     driver.world.add_pod("w-2b")
@@ -82,8 +87,7 @@ def test_a_member_that_is_replaced_within_the_grace_changes_nothing():
 
 def test_a_disconnect_does_not_end_a_gang_that_is_still_being_created():
     driver = a_gang_of(2, min_member=4)
-    driver.arrives("w-0")
-    driver.arrives("w-1")
+    driver.arrives("w-0", "w-1")
     driver.peer_goes(1)
     driver.passes(driver.limits.grace_s)
 
@@ -92,8 +96,7 @@ def test_a_disconnect_does_not_end_a_gang_that_is_still_being_created():
 
 def test_a_member_that_moves_to_another_gang_is_lost_to_the_old_one():
     driver = a_gang_of(3)
-    driver.arrives("w-0")
-    driver.arrives("w-1")
+    driver.arrives("w-0", "w-1")
     other = GangKey("team/other")
     driver.world.gangs[PodUid("w-1")] = other
     driver.pod_changed("w-1", gang=other)
@@ -104,14 +107,10 @@ def test_a_member_that_moves_to_another_gang_is_lost_to_the_old_one():
 
 
 def test_a_pod_deleted_during_the_commit_fails_alone():
-    driver = a_gang_of(3, min_member=2)
-    driver.arrives("w-0")
-    verify = driver.arrives("w-1")
-    driver.arrives("w-2")
-    driver.commits(verify)
+    driver = a_gang_with_a_surplus_member()
     driver.world.remove_pod("w-1")
     assert driver.pod_changed("w-1") == []
-    driver.settled("w-1", LOST)
+    driver.settled("w-1", outcome=LOST)
     driver.settled("w-0")
     driver.settled("w-2")
 
@@ -120,11 +119,7 @@ def test_a_pod_deleted_during_the_commit_fails_alone():
 
 
 def test_a_surplus_pod_that_is_deleted_during_the_commit_is_answered_at_once():
-    driver = a_gang_of(3, min_member=2)
-    driver.arrives("w-0")
-    verify = driver.arrives("w-1")
-    driver.arrives("w-2")
-    driver.commits(verify)
+    driver = a_gang_with_a_surplus_member()
     driver.world.remove_pod("w-2")
     driver.pod_changed("w-2")
 
@@ -148,8 +143,7 @@ def test_a_recreated_pod_is_another_waiting_bind():
 
 def test_a_lowered_minimum_releases_the_waiting_binds():
     driver = a_gang_of(3)
-    driver.arrives("w-0")
-    driver.arrives("w-1")
+    driver.arrives("w-0", "w-1")
     group = driver.world.add_group(2)
     verify = driver.tell(GroupChanged(GANG, group))
 
@@ -164,23 +158,12 @@ def moved(driver: MachineDriver) -> PodGroup:
 
 def test_a_waiting_gang_that_is_moved_to_another_queue_must_pass_filter_there():
     driver = a_gang_of(3)
-    driver.arrives("w-0")
-    driver.arrives("w-1")
+    driver.arrives("w-0", "w-1")
     driver.tell(GroupChanged(GANG, moved(driver)))
 
     assert [driver.cause_of(1), driver.cause_of(2)] == [Cause.GROUP_MOVED] * 2
     assert driver.world.backoffs == []
     assert driver.world.flight == {PodUid("w-2"): driver.world.flight[PodUid("w-2")]}
-
-
-def test_a_move_that_only_the_live_read_shows_counts_too():
-    driver = a_gang_of(2)
-    driver.arrives("w-0")
-    verify = the(Verify, driver.arrives("w-1"))
-    live = replace(driver.world.groups[GANG], queue="other")
-
-    assert bound_uids(driver.tell(Verified(GANG, verify.epoch, live))) == []
-    assert [driver.cause_of(1), driver.cause_of(2)] == [Cause.GROUP_MOVED] * 2
 
 
 def test_a_gang_with_bound_members_is_completed_though_it_is_moved():
@@ -194,8 +177,7 @@ def test_a_gang_with_bound_members_is_completed_though_it_is_moved():
 
 def test_a_raised_minimum_ends_the_verification():
     driver = a_gang_of(3, min_member=2)
-    driver.arrives("w-0")
-    old = the(Verify, driver.arrives("w-1"))
+    old = the(Verify, driver.arrives("w-0", "w-1"))
     raised = driver.world.add_group(3)
 
     assert driver.tell(GroupChanged(GANG, raised)) == []
@@ -206,32 +188,12 @@ def test_a_raised_minimum_ends_the_verification():
 @pytest.mark.parametrize("during_verification", [False, True])
 def test_a_deleted_podgroup_refuses_every_call_without_backoff(during_verification):
     driver = a_gang_of(2 if during_verification else 3)
-    driver.arrives("w-0")
-    driver.arrives("w-1")
+    driver.arrives("w-0", "w-1")
     del driver.world.groups[GANG]
     out = driver.tell(GroupChanged(GANG, None))
 
     assert {driver.cause_of(1), driver.cause_of(2)} == {Cause.GROUP_GONE}
     assert not any(isinstance(each, BackOff) for each in out)
-
-
-def test_the_live_read_finds_a_podgroup_that_was_deleted_unnoticed():
-    driver = a_gang_of(2)
-    driver.arrives("w-0")
-    verify = the(Verify, driver.arrives("w-1"))
-    driver.tell(Verified(GANG, verify.epoch, None))
-
-    assert {driver.cause_of(1), driver.cause_of(2)} == {Cause.GROUP_GONE}
-
-
-def test_a_deleted_podgroup_is_found_though_an_old_read_still_shows_it():
-    driver = a_gang_of(2)
-    driver.arrives("w-0")
-    verify = the(Verify, driver.arrives("w-1"))
-    del driver.world.groups[GANG]
-    driver.verified(verify)
-
-    assert {driver.cause_of(1), driver.cause_of(2)} == {Cause.GROUP_GONE}
 
 
 def test_a_recreated_podgroup_is_another_attempt():
@@ -244,19 +206,9 @@ def test_a_recreated_podgroup_is_another_attempt():
     assert bound_uids(driver.commits(driver.arrives("w-2"))) == ["w-1", "w-2"]
 
 
-def test_the_live_read_finds_a_podgroup_that_was_recreated_unnoticed():
-    driver = a_gang_of(2)
-    driver.arrives("w-0")
-    verify = the(Verify, driver.arrives("w-1"))
-    driver.verified(verify, replace(verify.group, uid="g-2"))
-
-    assert {driver.cause_of(1), driver.cause_of(2)} == {Cause.GROUP_REPLACED}
-
-
 def test_members_of_a_new_podgroup_are_refused_while_the_old_one_commits():
     driver = a_gang_of(3, min_member=2)
-    driver.arrives("w-0")
-    driver.commits(driver.arrives("w-1"))
+    driver.commits(driver.arrives("w-0", "w-1"))
     driver.world.add_group(4, uid="g-2")
     driver.arrives("w-2")
 
@@ -272,88 +224,13 @@ def test_after_a_crash_in_the_commit_the_bound_members_count():
     assert bound_uids(driver.commits(driver.arrives("w-3"))) == ["w-2", "w-3"]
 
 
-@pytest.mark.parametrize("cause", [Cause.SHUT_DOWN, Cause.LEASE_LOST])
-def test_closing_refuses_waiting_binds_and_lets_sent_bindings_finish(cause):
-    world = World()
-    world.add_node("n-1")
-    other = GangKey("team/other")
-    world.add_group(2)
-    world.add_group(2, gang=other)
-    for uid, gang in [("w-0", GANG), ("w-1", GANG), ("o-0", other)]:
-        world.add_pod(uid, gang)
-    driver = MachineDriver(world)
-    driver.arrives("w-0")
-    driver.commits(driver.arrives("w-1"))
-    driver.arrives("o-0")
-    out = driver.tell(Closed(cause))
-
-    assert driver.cause_of(3) is cause
-    assert not any(isinstance(each, BackOff) for each in out)
-    driver.settled("w-0")
-    driver.settled("w-1")
-    assert [driver.error_of(1), driver.error_of(2)] == ["", ""]
-    driver.arrives("o-0")
-    assert driver.cause_of(4) is cause
-
-
 def test_closing_stops_a_gang_that_is_being_verified():
     driver = a_gang_of(2)
-    driver.arrives("w-0")
-    verify = driver.arrives("w-1")
+    verify = driver.arrives("w-0", "w-1")
     driver.tell(Closed(Cause.LEASE_LOST))
 
     assert driver.commits(verify) == []
     assert {driver.cause_of(1), driver.cause_of(2)} == {Cause.LEASE_LOST}
-
-
-def test_a_drained_node_refuses_only_its_own_members():
-    driver = a_gang_of(3)
-    driver.arrives("w-0", node="n-1")
-    driver.arrives("w-1", node="n-2")
-    driver.world.add_node("n-1", unschedulable=True)
-    driver.tell(NodeChanged("n-1"))
-
-    assert [driver.cause_of(1), driver.cause_of(2)] == [Cause.NODE_LOST, None]
-
-
-def test_a_waiting_pod_that_is_preempted_is_answered_at_once():
-    driver = a_gang_of(3)
-    driver.arrives("w-0")
-    driver.world.change_pod("w-0", status=Status.RELEASING)
-    driver.pod_changed("w-0")
-
-    assert driver.cause_of(1) is Cause.POD_GONE
-
-
-def test_two_gangs_that_block_each_other_back_off_for_different_times():
-    world = World()
-    world.add_node("n-1")
-    other = GangKey("team/other")
-    world.add_group(2)
-    world.add_group(2, gang=other)
-    world.add_pod("w-0")
-    world.add_pod("o-0", other)
-    driver = MachineDriver(world)
-    driver.arrives("w-0")
-    driver.now += 1
-    driver.arrives("o-0")
-    out = driver.passes(driver.limits.hold_s)
-
-    assert [each for each in out if isinstance(each, BackOff)] == [
-        BackOff(GANG, driver.limits.backoff_s),
-        BackOff(other, driver.limits.backoff_s),
-    ]
-    assert driver.machine.waiting_binds == 0
-
-
-def test_surplus_members_are_bound_at_once_after_the_gang_has_started():
-    driver = a_gang_of(3, min_member=2)
-    driver.arrives("w-0")
-    driver.commits(driver.arrives("w-1"))
-    driver.settled("w-0")
-    driver.settled("w-1")
-
-    assert bound_uids(driver.arrives("w-2")) == ["w-2"]
 
 
 def test_the_first_call_sets_the_deadline_of_all():
@@ -368,8 +245,7 @@ def test_the_first_call_sets_the_deadline_of_all():
 
 def test_a_reservation_that_ends_while_the_bind_waits_has_no_effect():
     driver = a_gang_of(2)
-    driver.arrives("w-0")
-    verify = driver.arrives("w-1")
+    verify = driver.arrives("w-0", "w-1")
     driver.world.flight.clear()
 
     assert bound_uids(driver.commits(verify)) == ["w-0", "w-1"]
@@ -392,10 +268,8 @@ def test_a_gang_that_started_backs_off_from_the_beginning_again():
     driver.arrives("w-0")
     driver.passes(30 + 10)
     driver.world.add_pod("w-0")
-    driver.arrives("w-0")
-    driver.commits(driver.arrives("w-1"))
-    driver.settled("w-0")
-    driver.settled("w-1")
+    driver.commits(driver.arrives("w-0", "w-1"))
+    driver.settled("w-0", "w-1")
     for uid in ("w-0", "w-1"):
         driver.world.remove_pod(uid)
     driver.world.flight.clear()
@@ -405,11 +279,71 @@ def test_a_gang_that_started_backs_off_from_the_beginning_again():
     assert the(BackOff, driver.passes(30)).span_s == driver.limits.backoff_s
 
 
-def test_all_members_of_a_gang_get_the_same_message():
-    driver = a_gang_of(3)
+GONE, REPLACED, MOVED = Cause.GROUP_GONE, Cause.GROUP_REPLACED, Cause.GROUP_MOVED
+
+
+@pytest.mark.parametrize(
+    ("cause", "live", "cached"),
+    [
+        (GONE, None, "as before"),
+        (GONE, "as before", None),
+        (REPLACED, {"uid": "g-2"}, "as before"),
+        (REPLACED, "as before", {"uid": "g-2"}),
+        (MOVED, {"queue": "other"}, "as before"),
+    ],
+)
+def test_a_change_that_only_the_live_read_or_the_cache_shows_ends_the_attempt(cause, live, cached):
+    driver = a_gang_of(2)
+    verify = the(Verify, driver.arrives("w-0", "w-1"))
+    read, known = (
+        verify.group if each == "as before" else each and replace(verify.group, **each)
+        for each in (live, cached)
+    )
+    driver.world.groups = {GANG: known} if known else {}
+    out = driver.tell(Verified(GANG, verify.epoch, read))
+
+    assert bound_uids(out) == []
+    assert [driver.cause_of(1), driver.cause_of(2)] == [cause] * 2
+
+
+def test_the_waiting_binds_of_an_incomplete_gang_are_refused_at_once():
+    driver = a_gang_of(2, min_member=3)
     driver.arrives("w-0")
     driver.arrives("w-1")
-    driver.passes(driver.limits.hold_s)
 
-    text = "gang team/train: members did not assemble in time"
-    assert [driver.error_of(1), driver.error_of(2)] == [text, text]
+    driver.tell(StillIncomplete(GANG))
+
+    assert {driver.cause_of(1), driver.cause_of(2)} == {Cause.INCOMPLETE}
+    assert driver.machine.waiting_binds == 0
+
+
+def test_an_incomplete_gang_has_no_backoff_when_the_rest_comes():
+    driver = a_gang_of(1, min_member=2)
+    driver.arrives("w-0")
+    driver.tell(StillIncomplete(GANG))
+    for uid in ("w-0", "w-1"):
+        driver.world.add_pod(uid)  # with a new reservation
+
+    driver.arrives("w-0")
+    driver.arrives("w-1")
+
+    assert driver.machine.state_of(GANG) is AttemptState.VERIFYING
+
+
+def test_an_incomplete_event_after_the_last_member_came_is_ignored():
+    driver = a_gang_of(2)
+    driver.arrives("w-0")
+
+    driver.tell(StillIncomplete(GANG))
+
+    assert driver.cause_of(1) is None
+
+
+def test_an_incomplete_event_does_not_end_a_verification():
+    driver = a_gang_of(2)
+    driver.arrives("w-0")
+    driver.arrives("w-1")
+
+    driver.tell(StillIncomplete(GANG))
+
+    assert driver.machine.state_of(GANG) is AttemptState.VERIFYING

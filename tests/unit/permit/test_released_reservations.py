@@ -19,8 +19,7 @@ from .world import GANG, a_gang_of, bound_uids
 
 def test_waiting_binds_of_a_released_gang_must_pass_filter_again() -> None:
     driver = a_gang_of(3)
-    driver.arrives("w-0")
-    driver.arrives("w-1")
+    driver.arrives("w-0", "w-1")
     driver.tell(Withdrawn(GANG))
 
     assert [driver.cause_of(1), driver.cause_of(2)] == [Cause.NO_RESERVATION] * 2
@@ -29,8 +28,7 @@ def test_waiting_binds_of_a_released_gang_must_pass_filter_again() -> None:
 
 def test_a_released_gang_whose_group_is_being_read_must_pass_filter_again() -> None:
     driver = a_gang_of(2)
-    driver.arrives("w-0")
-    verify = driver.arrives("w-1")
+    verify = driver.arrives("w-0", "w-1")
     driver.tell(Withdrawn(GANG))
 
     assert bound_uids(driver.commits(verify)) == []
@@ -38,8 +36,7 @@ def test_a_released_gang_whose_group_is_being_read_must_pass_filter_again() -> N
 
 def test_sent_bindings_of_a_released_gang_continue() -> None:
     driver = a_gang_of(2)
-    driver.arrives("w-0")
-    driver.commits(driver.arrives("w-1"))
+    driver.commits(driver.arrives("w-0", "w-1"))
     driver.tell(Withdrawn(GANG))
     for uid in ("w-0", "w-1"):
         driver.settled(uid)

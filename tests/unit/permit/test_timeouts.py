@@ -1,10 +1,14 @@
-"""Timeouts, configured or learnt from the connections that kube-scheduler closes."""
+"""Timeouts, configured or learnt from closed connections, and the backoff of gangs."""
 
 from __future__ import annotations
 
 import pytest
+from hypothesis import given, strategies as st
 
-from extender.permit.timeouts import LearnedTimeout, Timeouts
+from extender.model.gang import GangKey
+from extender.permit.timeouts import GangBackoff, LearnedTimeout, Timeouts
+
+from .world import GANG
 
 CONFIGURED = Timeouts()
 
@@ -17,21 +21,12 @@ def disconnect_at(patience: LearnedTimeout, *ages: float, every_s: float = 10.0)
     return now
 
 
-def test_the_timeouts_add_up_to_kube_schedulers_timeout():
-    assert CONFIGURED.bind_timeout_s == 45
-
-
 def test_the_time_left_after_the_wait_is_divided():
     limits = Timeouts.within(hold_s=60, bind_timeout_s=90, max_waiting_binds=7)
 
     assert (limits.verify_s, limits.commit_s, limits.margin_s) == (4, 20, 6)
     assert limits.bind_timeout_s == 90
     assert limits.max_waiting_binds == 7
-
-
-def test_a_gang_that_is_too_large_for_the_usual_budget_needs_more():
-    assert CONFIGURED.commit_needs_s(2_500) == CONFIGURED.commit_s
-    assert CONFIGURED.commit_needs_s(10_000) == 40
 
 
 def test_calls_that_repeatedly_disconnect_at_the_same_age_show_the_timeout():
@@ -43,30 +38,19 @@ def test_calls_that_repeatedly_disconnect_at_the_same_age_show_the_timeout():
     assert patience.current.hold_s == pytest.approx(30 * 5 / 45)
 
 
-def test_a_restart_that_closes_everything_at_once_teaches_nothing():
+@pytest.mark.parametrize(
+    ("ages", "every_s"),
+    [
+        ((5.0, 5.0, 5.0, 5.0), 0.01),
+        ((5.0, 12.0, 5.0, 7.0), 10.0),
+        ((0.0, 0.0, 0.0), 10.0),
+        ((45.0, 45.0, 45.0), 10.0),
+    ],
+    ids=["a restart closes all at once", "different ages", "at once", "as configured"],
+)
+def test_other_disconnects_teach_nothing(ages, every_s):
     patience = LearnedTimeout(CONFIGURED)
-    disconnect_at(patience, 5.0, 5.0, 5.0, 5.0, every_s=0.01)
-
-    assert patience.learnt_timeout_s is None
-
-
-def test_ages_that_differ_teach_nothing():
-    patience = LearnedTimeout(CONFIGURED)
-    disconnect_at(patience, 5.0, 12.0, 5.0, 7.0)
-
-    assert patience.learnt_timeout_s is None
-
-
-def test_callers_that_disconnect_at_once_teach_nothing():
-    patience = LearnedTimeout(CONFIGURED)
-    disconnect_at(patience, 0.0, 0.0, 0.0)
-
-    assert patience.learnt_timeout_s is None
-
-
-def test_a_timeout_as_configured_changes_nothing():
-    patience = LearnedTimeout(CONFIGURED)
-    disconnect_at(patience, 45.0, 45.0, 45.0)
+    disconnect_at(patience, *ages, every_s=every_s)
 
     assert patience.learnt_timeout_s is None
     assert patience.current is CONFIGURED
@@ -81,3 +65,33 @@ def test_a_learnt_timeout_is_forgotten_after_a_while():
     patience.expire(now + 601)
     assert patience.current is CONFIGURED
     assert patience.learnt_timeout_s is None
+
+
+LIMITS = Timeouts(backoff_s=10, max_backoff_s=120)
+
+
+@given(chance=st.floats(0, 1, exclude_max=True), aborts=st.integers(1, 100))
+def test_jitter_only_ever_adds_and_never_more_than_a_quarter(chance, aborts):
+    gangs = GangBackoff(LIMITS, chance=lambda: chance)
+    spans = [gangs.aborted(GANG, 0.0) for _ in range(aborts)]
+
+    plain = min(10.0 * 2 ** (aborts - 1), 120.0)
+    assert plain <= spans[-1] <= plain * 1.25
+
+
+def test_the_backoff_starts_over_after_a_long_pause():
+    gangs = GangBackoff(LIMITS, chance=lambda: 0.0)
+    for _ in range(4):
+        gangs.aborted(GANG, 100.0)
+
+    assert gangs.aborted(GANG, 100.0 + 80 + 2 * 120 + 1) == 10
+
+
+def test_the_number_of_remembered_gangs_is_bounded():
+    gangs = GangBackoff(LIMITS, chance=lambda: 0.0, remembered=2)
+    for name in ("a", "b", "a", "c"):
+        gangs.aborted(GangKey(f"team/{name}"), 0.0)
+
+    assert gangs.is_active(GangKey("team/a"), 1.0)
+    assert gangs.is_active(GangKey("team/c"), 1.0)
+    assert not gangs.is_active(GangKey("team/b"), 1.0)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from extender.model.pod import PodUid
 from extender.model.reason import Reason
 from extender.permit.messages import Cause, SiblingUnschedulable
@@ -9,20 +11,36 @@ from extender.permit.messages import Cause, SiblingUnschedulable
 from .world import GANG, MachineDriver, a_gang_of
 
 
-def refused(driver: MachineDriver, uid: str, words: str = "0/3 nodes: 3 Insufficient cpu") -> None:
-    """kube-scheduler writes why it found no node, and the grace passes."""
-    driver.tell(SiblingUnschedulable(driver.world.refuse_pod(uid, words), GANG))
+def refused(driver: MachineDriver, uid: str) -> None:
+    """kube-scheduler writes that it found no node, and the grace passes."""
+    driver.tell(SiblingUnschedulable(driver.world.refuse_pod(uid), GANG))
     driver.passes(driver.limits.grace_s)
 
 
-def test_a_needed_member_that_fits_no_node_ends_the_wait_early():
-    driver = a_gang_of(3)
+NO_CPU = "0/3 nodes: 3 Insufficient cpu"
+AFFINITY = "0/3 nodes: 3 didn't match pod affinity rules"
+OURS = f"0/3 nodes are available: 3 {Reason.BEHIND_IN_ORDER.sentence}."
+#: The needed member before the attempt, what kube-scheduler writes since, and what that ends.
+REFUSALS = {
+    "it fits no node": ({}, [NO_CPU], Cause.SIBLING_UNSCHEDULABLE),
+    "the extender refused it": ({}, [OURS], None),
+    "the extender refused it last": ({}, [NO_CPU, OURS], None),
+    "the condition is older than the attempt": ({"refusal": NO_CPU}, [NO_CPU], None),
+    "the condition changed": ({"refusal": NO_CPU}, [AFFINITY], Cause.SIBLING_UNSCHEDULABLE),
+    "pods are being evicted for it": ({"nominated": "n-2"}, [NO_CPU], None),
+}
+
+
+@pytest.mark.parametrize(("before", "words", "cause"), REFUSALS.values(), ids=REFUSALS)
+def test_a_refused_member_that_is_needed_ends_the_wait_if_it_fits_no_node(before, words, cause):
+    driver = a_gang_of(2)
+    driver.world.change_pod("w-1", **before)
     driver.arrives("w-0")
-    driver.arrives("w-1")
-    driver.tell(SiblingUnschedulable(driver.world.refuse_pod("w-2"), GANG))
+    for each in words:
+        driver.tell(SiblingUnschedulable(driver.world.refuse_pod("w-1", each), GANG))
     driver.passes(driver.limits.grace_s)
 
-    assert {driver.cause_of(1), driver.cause_of(2)} == {Cause.SIBLING_UNSCHEDULABLE}
+    assert driver.cause_of(1) is cause
 
 
 def test_a_member_that_is_not_needed_may_stay_unschedulable():
@@ -43,26 +61,6 @@ def test_the_only_member_of_a_needed_role_is_needed_however_many_others_there_ar
     refused(driver, "ps")
 
     assert driver.cause_of(1) is Cause.SIBLING_UNSCHEDULABLE
-
-
-def test_a_member_that_the_extender_refused_does_not_end_the_wait():
-    driver = a_gang_of(2)
-    driver.arrives("w-0")
-    words = f"0/3 nodes are available: 3 {Reason.BEHIND_IN_ORDER.sentence}."
-    driver.tell(SiblingUnschedulable(driver.world.refuse_pod("w-1", words), GANG))
-    driver.passes(driver.limits.grace_s)
-
-    assert driver.cause_of(1) is None
-
-
-def test_a_member_for_which_pods_are_being_evicted_is_waited_for():
-    driver = a_gang_of(2)
-    driver.arrives("w-0")
-    driver.world.change_pod("w-1", nominated="n-2")
-    driver.tell(SiblingUnschedulable(driver.world.refuse_pod("w-1"), GANG))
-    driver.passes(driver.limits.grace_s)
-
-    assert driver.cause_of(1) is None
 
 
 def test_a_member_that_comes_within_the_grace_is_accepted():
@@ -95,30 +93,3 @@ def test_a_nomination_after_the_refusal_is_the_extenders_even_without_a_reservat
     driver.passes(driver.limits.grace_s)
 
     assert driver.cause_of(1) is Cause.SIBLING_UNSCHEDULABLE
-
-
-def test_a_refusal_from_before_the_attempt_does_not_end_the_wait():
-    driver = a_gang_of(2)
-    driver.world.refuse_pod("w-1")
-    driver.arrives("w-0")
-    refused(driver, "w-1")
-
-    assert driver.cause_of(1) is None
-
-
-def test_a_changed_refusal_of_a_member_ends_the_wait():
-    driver = a_gang_of(2)
-    driver.world.refuse_pod("w-1")
-    driver.arrives("w-0")
-    refused(driver, "w-1", "0/3 nodes: 3 didn't match pod affinity rules")
-
-    assert driver.cause_of(1) is Cause.SIBLING_UNSCHEDULABLE
-
-
-def test_a_member_that_the_extender_refused_last_does_not_end_the_wait():
-    driver = a_gang_of(2)
-    driver.arrives("w-0")
-    driver.tell(SiblingUnschedulable(driver.world.refuse_pod("w-1"), GANG))
-    refused(driver, "w-1", f"0/3 nodes are available: 3 {Reason.BEHIND_IN_ORDER.sentence}.")
-
-    assert driver.cause_of(1) is None

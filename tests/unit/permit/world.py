@@ -44,6 +44,7 @@ GANG = GangKey("team/train")
 BOUND = BindOutcome(BindResult.BOUND)
 FAILED = BindOutcome(BindResult.FAILED, "the API server refused the binding")
 LOST = BindOutcome(BindResult.LOST, "the pod is gone")
+UNKNOWN = BindOutcome(BindResult.UNKNOWN, "the API server does not answer")
 
 
 class World:
@@ -277,10 +278,14 @@ class MachineDriver:
                 assert id not in self.answers, "a call is answered once"
                 self.answers[id] = instruction
 
-    def arrives(self, uid: str, node: str = "n-1") -> list[Instruction]:
-        self._calls += 1
-        order = BindOrder(uid=PodUid(uid), namespace="team", name=uid, node=node)
-        return self.tell(Arrived(CallId(self._calls), order))
+    def arrives(self, *uids: str, node: str = "n-1") -> list[Instruction]:
+        """Let bind calls for these pods come in, one after the other."""
+        out: list[Instruction] = []
+        for uid in uids:
+            self._calls += 1
+            order = BindOrder(uid=PodUid(uid), namespace="team", name=uid, node=node)
+            out += self.tell(Arrived(CallId(self._calls), order))
+        return out
 
     @property
     def last_call(self) -> CallId:
@@ -306,8 +311,9 @@ class MachineDriver:
         assert isinstance(verify, Verify)
         return self.tell(Verified(verify.gang, verify.epoch, group or verify.group))
 
-    def settled(self, uid: str, outcome: BindOutcome = BOUND) -> list[Instruction]:
-        return self.tell(Settled(PodUid(uid), outcome))
+    def settled(self, *uids: str, outcome: BindOutcome = BOUND) -> list[Instruction]:
+        """Let the bindings of these pods end, one after the other."""
+        return [each for uid in uids for each in self.tell(Settled(PodUid(uid), outcome))]
 
     def commits(self, instructions: list[Instruction]) -> list[Instruction]:
         """Verify with the group in the cache, and return the instructions."""
@@ -345,3 +351,12 @@ def a_gang_of(
     for index in range(members):
         world.add_pod(f"w-{index}")
     return MachineDriver(world, limits)
+
+
+def a_gang_with_a_surplus_member() -> MachineDriver:
+    """Return a gang of two that is being bound, and w-2, which waits for the outcome."""
+    driver = a_gang_of(3, min_member=2)
+    verify = driver.arrives("w-0", "w-1")
+    driver.arrives("w-2")
+    driver.commits(verify)
+    return driver

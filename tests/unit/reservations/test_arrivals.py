@@ -12,6 +12,7 @@ from extender.model.pod import HostPort
 from extender.model.resources import Resources
 from extender.model.snapshot import ResourceQuota
 from extender.planner.plan import DirectAdmission, Plan
+from extender.reservations.apply_plan import MOST_REFUSALS
 from extender.reservations.arrivals import DISTRUST_S, MOST_MEMBERS
 from tests.builders import GANG, ONE_CPU, amounts, pod, pod_group, seen, shape, uid
 from tests.unit.reservations import world as promises
@@ -457,3 +458,58 @@ def test_gangs_are_admitted_again_when_the_last_quota_is_deleted() -> None:
     world.cluster.apply(Delete(Kind.QUOTA, "a/compute"))
 
     assert world.admit("p0", 2, min_resources=amounts(cpu=2))
+
+
+# A launcher and its workers, which arrive one by one
+
+
+LAUNCHER = shape(cpu=1, memory=2)
+
+
+def arriving() -> promises.World:
+    """A gang of four. The bind of its first worker waits, and its launcher was refused."""
+    world = promises.World(pod_group(min_member=4))
+    world.turn()
+    assert world.ask("w0").nodes
+    world.see(seen("w0"), seen("launcher", shape=LAUNCHER))
+    assert not world.ask("launcher", shape=LAUNCHER).nodes
+    world.ledger.mark_waiting(uid("w0"), world.of("w0").node)
+    return world
+
+
+def test_a_member_of_another_shape_gets_its_reservation_while_the_others_are_created() -> None:
+    world = arriving()
+
+    assert world.turn(after_s=0.25) == ["launcher"]
+
+    assert world.ask("launcher", shape=LAUNCHER).nodes
+    assert len(world.kept) == 2, "for the workers to come"
+    for name in ("w1", "w2"):
+        assert world.ask(name).nodes
+    assert sorted(world.places()) == ["launcher", "w0", "w1", "w2"]
+
+
+def test_a_gang_whose_members_come_slowly_gets_no_backoff() -> None:
+    world = arriving()
+
+    for number in range(1, 3):
+        for _ in range(MOST_REFUSALS):
+            world.turn(after_s=0.25)
+        world.see(seen(f"w{number}"))
+        assert world.ask(f"w{number}").nodes
+
+    assert sorted(world.places()) == ["launcher", "w0", "w1", "w2"]
+    assert world.backs_off_for() == 0
+
+
+def test_a_plan_from_before_the_arrival_adds_no_reservations_to_the_placeholders() -> None:
+    """The plan saw all of it waiting. Meanwhile filter reserved capacity for the whole minimum."""
+    world = promises.World(pod_group(min_member=2))
+    world.turn()
+    world.see(seen("w0"), seen("w1"))
+
+    world.turn(meanwhile=lambda: world.ask("w0"))
+
+    assert len(world.published.plan.placements) == 1
+    assert sorted(world.places()) == ["train-to-come-0", "w0"]
+    assert world.cycle.is_due()

@@ -150,13 +150,17 @@ def test_a_woken_pod_that_does_not_come_makes_its_scheduler_silent(scene: Livene
     assert (scene.liveness, scene.tracker.overdue("mine")) == (Liveness.SILENT, 1)
 
 
-def test_a_nomination_that_kube_scheduler_removes_is_a_sign_of_life(scene: LivenessScene) -> None:
-    scene.see(refusal=OURS)
+@pytest.mark.parametrize(("refusal", "clears"), [(OURS, True), (ITS_OWN, False)])
+def test_a_nomination_that_kube_scheduler_removes_or_may_ignore_is_no_silence(
+    scene: LivenessScene, refusal: str, clears: bool
+) -> None:
+    scene.see(refusal=refusal)
     scene.ask("before")
     scene.wait(60)
     scene.tracker.pod_woken(uid("p0"), "n1")
-    scene.see(refusal=OURS, nominated="n1")
-    scene.see(refusal=OURS)
+    scene.see(refusal=refusal, nominated="n1")
+    if clears:
+        scene.see(refusal=refusal)
     scene.wait(60)
 
     assert scene.liveness is Liveness.HEARD
@@ -176,35 +180,17 @@ def test_a_nomination_that_the_extender_removes_is_no_sign_of_life(scene: Livene
     assert scene.liveness is Liveness.SILENT
 
 
-def test_no_call_is_expected_for_a_woken_pod_that_kube_scheduler_finds_unschedulable(
-    scene: LivenessScene,
-) -> None:
-    scene.see(refusal=ITS_OWN)
-    scene.ask("before")
-    scene.wait(60)
-    scene.tracker.pod_woken(uid("p0"), "n1")
-    scene.see(refusal=ITS_OWN, nominated="n1")
-    scene.wait(60)
-
-    assert scene.liveness is Liveness.HEARD
-
-
 @pytest.mark.parametrize(
-    "facts", [{"gated": True}, {"status": Status.RELEASING}, {"on": "n1"}], ids=str
+    "facts", [{"gated": True}, {"status": Status.RELEASING}, {"on": "n1"}, None], ids=str
 )
 def test_no_call_is_expected_for_a_pod_that_needs_no_node_now(
-    scene: LivenessScene, facts: dict[str, Any]
+    scene: LivenessScene, facts: dict[str, Any] | None
 ) -> None:
     scene.see()
-    scene.see(**facts)
-    scene.wait(60)
-
-    assert scene.liveness is Liveness.UNHEARD
-
-
-def test_no_call_is_expected_for_a_deleted_pod(scene: LivenessScene) -> None:
-    scene.see()
-    scene.tracker.pod_seen(uid("p0"), None)
+    if facts is None:
+        scene.tracker.pod_seen(uid("p0"), None)
+    else:
+        scene.see(**facts)
     scene.wait(60)
 
     assert scene.liveness is Liveness.UNHEARD
@@ -303,30 +289,24 @@ def test_a_scheduler_that_answers_is_probed_only_after_a_long_silence(scene: Liv
     assert scene.liveness is Liveness.HEARD
 
 
-def test_the_same_condition_written_again_after_a_probe_is_a_sign_of_life(
-    scene: LivenessScene,
+@pytest.mark.parametrize(
+    ("answers", "liveness"), [(True, Liveness.HEARD), (False, Liveness.SILENT)]
+)
+def test_only_a_condition_that_is_written_again_after_a_probe_is_a_sign_of_life(
+    scene: LivenessScene, answers: bool, liveness: Liveness
 ) -> None:
+    """The mark of the extender on the condition is none."""
     scene.see(refusal=ITS_OWN)
     scene.ask("before")
     scene.wait(30)
     assert scene.probe() == "p0"
     scene.see(refusal=ITS_OWN + WOKEN)
     scene.wait(5)
-    scene.see(refusal=ITS_OWN)
+    if answers:
+        scene.see(refusal=ITS_OWN)
     scene.wait(20)
 
-    assert scene.liveness is Liveness.HEARD
-
-
-def test_the_mark_of_the_extender_on_a_condition_is_no_sign_of_life(scene: LivenessScene) -> None:
-    scene.see(refusal=ITS_OWN)
-    scene.ask("before")
-    scene.wait(30)
-    assert scene.probe() == "p0"
-    scene.see(refusal=ITS_OWN + WOKEN)
-    scene.wait(25)
-
-    assert scene.liveness is Liveness.SILENT
+    assert scene.liveness is liveness
 
 
 def test_pods_woken_by_any_change_are_probed_before_pods_that_need_capacity(

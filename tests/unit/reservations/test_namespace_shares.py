@@ -6,9 +6,6 @@ from typing import Any
 
 from extender.model.queue import Namespace, NamespaceShare, Queue
 from extender.model.resources import Resources
-from extender.model.snapshot import Snapshot
-from extender.planner.plan import Plan
-from extender.planner.planner import make_plan
 from tests.builders import node, pod_group, seen, shape
 from tests.unit.reservations.world import World
 
@@ -90,13 +87,7 @@ def test_filter_and_plan_do_not_use_the_same_remainder_of_a_share() -> None:
     world.turn()
     world.see(seen("p0", shape=BIG))
 
-    def plan_while_quick_arrives(snapshot: Snapshot) -> Plan:
-        plan = make_plan(snapshot)
-        assert world.ask("q0", "quick", ["n2"], shape=BIG).nodes
-        return plan
-
-    world.make_plan = plan_while_quick_arrives
-    world.turn()
+    world.turn(meanwhile=lambda: world.ask("q0", "quick", ["n2"], shape=BIG))
 
     assert world.places() == {}
     assert world.cycle.is_due(), "the refused gang is planned again"
@@ -126,13 +117,7 @@ def test_no_reservation_is_made_by_a_plan_older_than_the_share() -> None:
     home = Namespace(name="a", queue="q")
     world = World(Queue(name="q"), home, pod_group("train", 1), seen("p0", shape=BIG))
 
-    def plan_while_the_share_is_written(snapshot: Snapshot) -> Plan:
-        plan = make_plan(snapshot)
-        world.see(namespace("a", limit=cpu(3)))
-        return plan
-
-    world.make_plan = plan_while_the_share_is_written
-    world.turn()
+    world.turn(meanwhile=lambda: world.see(namespace("a", limit=cpu(3))))
 
     assert world.places() == {}
 

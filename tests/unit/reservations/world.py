@@ -43,6 +43,7 @@ class World:
         self.table = self.cluster.reservations
         self.published = PublishedPlan()
         self.make_plan: Callable[[Snapshot], Plan] = make_plan
+        self._meanwhile: Callable[[], object] = lambda: None
         #: Why no plan may be made.
         self.why_not_ready: list[str] = []
         #: kube-scheduler works through its queue all the time.
@@ -86,7 +87,7 @@ class World:
             cluster=self.cluster,
             published=self.published,
             applier=self.applier,
-            make_plan=lambda snapshot: self.make_plan(snapshot),
+            make_plan=self._make_plan,
             dispatch=self,
             reporter=self,
             clock=self.clock,
@@ -98,6 +99,11 @@ class World:
         self.cluster.on_change(self.cycle.cluster_changed)
         if plan is not None:
             self.publish(plan)
+
+    def _make_plan(self, snapshot: Snapshot) -> Plan:
+        plan = self.make_plan(snapshot)
+        self._meanwhile()
+        return plan
 
     def publish(self, plan: Plan) -> None:
         self.published.plan = plan
@@ -141,8 +147,14 @@ class World:
     def promise(self, name: str, on: str, gang: GangKey = GANG, **rest: Any) -> None:
         assert self.ledger.reserve(pod(name, **rest), gang, on, "default")
 
-    def turn(self, after_s: float = 0.0) -> list[str]:
-        """Run one planning cycle and return the pods it woke."""
+    def turn(
+        self, after_s: float = 0.0, meanwhile: Callable[[], object] | None = None
+    ) -> list[str]:
+        """Run one planning cycle and return the pods it woke.
+
+        What happens *meanwhile* is not in the plan.
+        """
+        self._meanwhile = meanwhile or (lambda: None)
         self.clock.advance(after_s)
         if self.is_busy:
             self.ledger.refused(uid("another"))

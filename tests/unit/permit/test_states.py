@@ -1,12 +1,30 @@
-"""The bounded memory of the state machine: recent binds and histories."""
+"""Moves that the tables forbid are refused, and what is remembered is bounded."""
 
 from __future__ import annotations
 
+import pytest
+
+from extender.errors import IllegalTransition
 from extender.model.gang import GangKey
 from extender.model.pod import PodUid
-from extender.permit.states import MoveHistory, RecentEnds
+from extender.permit.states import AttemptState, BindState, MoveHistory, RecentEnds
 
-from .world import GANG
+from .world import GANG, a_gang_of
+
+W0 = PodUid("w-0")
+
+
+def test_a_forbidden_move_reports_the_history_of_its_gang():
+    driver = a_gang_of(3)
+    driver.arrives("w-0", "w-1")
+    table = driver.machine.table
+
+    with pytest.raises(
+        IllegalTransition, match=r"cannot go from WAITING to FAILED \(WAITING; WAITING\)"
+    ):
+        table.move_bind(table.binds[W0], BindState.FAILED)
+    with pytest.raises(IllegalTransition, match="cannot go from ASSEMBLING to DONE"):
+        table.move_attempt(table.attempts[GANG], AttemptState.DONE)
 
 
 def test_a_recent_bind_is_remembered_for_a_minute():
@@ -17,24 +35,8 @@ def test_a_recent_bind_is_remembered_for_a_minute():
     assert binds.node_of(PodUid("w-0"), 160.1) is None
     assert binds.node_of(PodUid("w-1"), 100.0) is None
 
-
-def test_old_binds_are_forgotten_when_new_ones_are_added():
-    binds = RecentEnds()
-    binds.remember(PodUid("w-0"), "n-1", 100.0)
-    binds.remember(PodUid("w-1"), "n-1", 161.0)
-
-    assert len(binds) == 1
-
-
-def test_a_bind_that_is_repeated_is_as_new_as_its_last_time():
-    binds = RecentEnds()
-    binds.remember(PodUid("w-0"), "n-1", 100.0)
-    binds.remember(PodUid("w-1"), "n-1", 150.0)
-    binds.remember(PodUid("w-0"), "n-2", 155.0)
-    binds.remember(PodUid("w-2"), "n-1", 211.0)
-
-    assert binds.node_of(PodUid("w-0"), 211.0) == "n-2"
-    assert binds.node_of(PodUid("w-1"), 211.0) is None
+    binds.remember(PodUid("w-1"), "n-2", 161.0)
+    assert len(binds) == 1, "older ones are forgotten"
 
 
 def test_the_number_of_remembered_binds_is_bounded():
@@ -63,10 +65,3 @@ def test_histories_of_the_oldest_gangs_are_forgotten():
 
     assert stories.of(GangKey("team/a")) == ()
     assert stories.of(GangKey("team/c")) == ("HELD",)
-
-
-def test_ordinary_pods_have_no_history():
-    stories = MoveHistory()
-    stories.note(None, "BOUND")
-
-    assert stories.of(GANG) == ()
