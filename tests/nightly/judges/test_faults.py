@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from extender.kube.reflector import Watch, WatchLimits
-from tests.cluster.faults import (
+from tests.nightly.faults.fault_points import (
     Call,
     Fault,
     FaultPoint,
