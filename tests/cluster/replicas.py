@@ -11,8 +11,6 @@ from typing import Any, Self, TypeVar
 
 import urllib3
 
-from tests.cluster.proxy import ROUND_S, stop_accepting
-
 from .components import answers
 from .extender_process import Extender
 from .polling import Poller
@@ -21,6 +19,17 @@ T = TypeVar("T")
 
 #: Interval for reading the leader label; short, so that it adds little to a takeover.
 _POLL_S = 0.1
+#: Time for the event loop to run what is scheduled.
+ROUND_S = 0.01
+
+
+async def stop_accepting(server: asyncio.Server) -> None:
+    """Close *server* without losing a connection that it is accepting."""
+    for each in server.sockets:
+        asyncio.get_running_loop().remove_reader(each.fileno())
+    # A server that is closed while it accepts a connection leaks it.
+    await asyncio.sleep(ROUND_S)
+    server.close()
 
 
 class Replica(Extender):
@@ -54,6 +63,7 @@ class PortForward:
         #: Both sides of every connection.
         self._ends: set[asyncio.StreamWriter] = set()
         self._is_cut = False
+        self._silent: set[asyncio.StreamWriter] = set()
 
     def choose(self) -> int | None:
         """Return the port for a new connection, None if there is none."""
@@ -74,6 +84,10 @@ class PortForward:
     def cut(self) -> None:
         """Drop all data from now on; connections stay open."""
         self._is_cut = True
+
+    def silence(self) -> None:
+        """Drop all data of the open connections; later ones work."""
+        self._silent |= self._ends
 
     def restore(self) -> None:
         """Close all connections, and forward data again."""
@@ -102,7 +116,7 @@ class PortForward:
         with suppress(OSError):
             try:
                 while data := await source.read(65536):
-                    if not self._is_cut:
+                    if not self._is_cut and sink not in self._silent:
                         sink.write(data)
                         await sink.drain()
             finally:

@@ -1,9 +1,10 @@
-"""Evictions for reclaim and preemption on the real API server: whole gangs, and no more pods."""
+"""Evictions on the real API server: whole gangs and no more pods, refusals, stuck pods, resizes."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import pytest
 
@@ -11,15 +12,28 @@ from tests import objects
 
 from . import reported
 from .api import Api, Object
+from .components import http_json
 from .control_plane import ControlPlane
 from .extender_process import Extender
 from .observer import running_members
 from .reported import wait_until_running
-from .train_gang import GangScheduler, Pool, gang, set_budget
+from .train_gang import Create, GangScheduler, Nodes, Pool, gang, running_pair, set_budget
 from .waiting import wait_for
 
-Nodes = Callable[..., Pool]
-Create = Callable[..., list[Object]]
+#: The scheduler name of a test's own pair.
+OWN = "own-scheduler"
+#: A pod that still terminates so long after its grace period counts as stuck.
+STUCK_S = 2
+#: Timeout for starts after the last change.
+SOON_S = 10
+
+
+@pytest.fixture
+def urgent(namespace: str, create: Create) -> str:
+    """A PriorityClass above all others."""
+    name = f"urgent-{namespace}"
+    create(objects.priority_class(name, 1000))
+    return name
 
 
 def test_queue_reclaims_its_share_from_whole_gangs(
@@ -66,10 +80,11 @@ def test_gang_of_higher_priority_preempts_surplus_members_and_whole_gangs(
     namespace: str,
     nodes: Nodes,
     create: Create,
+    urgent: str,
 ) -> None:
     pool = nodes(4, cpu="4")
-    queue, urgent = f"q-{namespace}", f"urgent-{namespace}"
-    create(objects.queue(queue), objects.priority_class(urgent, 1000))
+    queue = f"q-{namespace}"
+    create(objects.queue(queue))
     gang(api, "elastic", namespace, 8, pool, queue=queue, min_member=2)
     wait_until_running(api, "elastic", namespace, 8)
     for name in ("solid-a", "solid-b"):
@@ -77,11 +92,7 @@ def test_gang_of_higher_priority_preempts_surplus_members_and_whole_gangs(
         wait_until_running(api, name, namespace, 4)
 
     with plane.binds(namespace) as binds:
-        api.create(objects.pod_group("vip", namespace, 10, queue=queue, priorityClassName=urgent))
-        members = objects.pods(
-            10, "vip", namespace, gang="vip", priority=urgent, node_selector=pool.selector
-        )
-        api.create(*members)
+        demand(api, "vip", namespace, 10, pool, urgent, queue=queue)
         binds.wait_for(10, 10, prefix="vip")
     wait_until_running(api, "vip", namespace, 10)
 
@@ -98,18 +109,16 @@ def test_disruption_budget_is_respected_and_named_until_it_allows_evictions(
     namespace: str,
     nodes: Nodes,
     create: Create,
+    urgent: str,
 ) -> None:
     pool = nodes(1, cpu="4")
-    queue, urgent = f"q-{namespace}", f"urgent-{namespace}"
-    create(objects.queue(queue), objects.priority_class(urgent, 1000))
+    queue = f"q-{namespace}"
+    create(objects.queue(queue))
     gang(api, "guarded", namespace, 4, pool, queue=queue, labels={"app": "db"})
     wait_until_running(api, "guarded", namespace, 4)
     api.create(objects.budget("keep", namespace, {"app": "db"}, minimum=4))
     set_budget(api, "keep", namespace, allowed=0)
-    api.create(objects.pod_group("vip", namespace, 2, queue=queue, priorityClassName=urgent))
-    api.create(
-        *objects.pods(2, "vip", namespace, gang="vip", priority=urgent, node_selector=pool.selector)
-    )
+    demand(api, "vip", namespace, 2, pool, urgent, queue=queue)
     extender = gang_scheduler.extender
 
     answer = reported.wait_until_reported(api, extender, namespace, "vip", "InsufficientCapacity")
@@ -136,26 +145,23 @@ def test_refused_eviction_is_in_the_history_and_the_pods_keep_running(
     namespace: str,
     nodes: Nodes,
     create: Create,
+    urgent: str,
     budgets: dict[str, int],
     message: str,
 ) -> None:
     pool = nodes(1, cpu="4")
-    queue, urgent = f"q-{namespace}", f"urgent-{namespace}"
-    create(objects.queue(queue), objects.priority_class(urgent, 1000))
+    queue = f"q-{namespace}"
+    create(objects.queue(queue))
     gang(api, "guarded", namespace, 4, pool, queue=queue, labels={"app": "db"})
     wait_until_running(api, "guarded", namespace, 4)
     for name, lag in budgets.items():
         api.create(objects.budget(name, namespace, {"app": "db"}, minimum=0))
         set_budget(api, name, namespace, allowed=4, lag=lag)
-    api.create(objects.pod_group("vip", namespace, 2, queue=queue, priorityClassName=urgent))
-    api.create(
-        *objects.pods(2, "vip", namespace, gang="vip", priority=urgent, node_selector=pool.selector)
-    )
+    demand(api, "vip", namespace, 2, pool, urgent, queue=queue)
     extender = gang_scheduler.extender
 
     def refusals() -> list[str]:
-        history = reported.explanation(extender, namespace, "vip")["history"]
-        return [line["message"] for line in history if line["reason"] == "VictimNotEvicted"]
+        return failed_evictions(extender, namespace, "vip")
 
     wait_for(lambda: any(message in text for text in refusals()), 15, message, seeing=refusals)
 
@@ -173,94 +179,83 @@ def disruption_targets(api: Api, namespace: str) -> list[str]:
     ]
 
 
-def test_kube_scheduler_may_not_preempt_below_min_member(
-    api: Api, gang_scheduler: GangScheduler, namespace: str, nodes: Nodes, create: Create
+@pytest.mark.parametrize(
+    ("count", "min_member"), [(3, 3), (4, 3)], ids=["below minMember", "below deserved share"]
+)
+def test_kube_scheduler_may_not_preempt_a_needed_member(
+    api: Api,
+    gang_scheduler: GangScheduler,
+    namespace: str,
+    nodes: Nodes,
+    create: Create,
+    urgent: str,
+    count: int,
+    min_member: int,
 ) -> None:
-    pool = nodes(1, cpu="3")
-    urgent = unreclaimable_gang(api, create, namespace, pool, "solid", 3, min_member=3)
-    wait_until_preemption_is_vetoed(api, gang_scheduler, namespace, pool, urgent)
+    pool, queue = nodes(1, cpu=str(count)), f"q-{namespace}"
+    create(objects.queue(queue, reclaimable=False))
+    run(api, "train", namespace, count, pool, queue=queue, min_member=min_member)
+    vetoes = answers(gang_scheduler.extender, "vetoed")
+    api.create(objects.pod("alone", namespace, priority=urgent, node_selector=pool.selector))
 
-    assert running_members(api, namespace) == {"solid": 3}
-
-
-def test_kube_scheduler_may_not_preempt_from_a_queue_within_its_deserved_share(
-    api: Api, gang_scheduler: GangScheduler, namespace: str, nodes: Nodes, create: Create
-) -> None:
-    pool = nodes(1, cpu="4")
-    urgent = unreclaimable_gang(api, create, namespace, pool, "elastic", 4, min_member=3)
-    wait_until_preemption_is_vetoed(api, gang_scheduler, namespace, pool, urgent)
-
-    assert running_members(api, namespace) == {"elastic": 4}
-
-
-def test_kube_scheduler_may_preempt_a_surplus_member(
-    plane: ControlPlane, api: Api, namespace: str, nodes: Nodes, create: Create
-) -> None:
-    with surplus(plane, api, namespace, nodes, create) as (extender, demand):
-        with plane.binds(namespace) as binds:
-            demand(1)
-            binds.wait_for(1, 15, prefix="alone")
-        assert answers(extender, "passed")
-    assert running_members(api, namespace)["elastic"] == 3
+    wait_for(
+        lambda: answers(gang_scheduler.extender, "vetoed") > vetoes,
+        10,
+        "the preemption of kube-scheduler is vetoed",
+    )
+    assert running_members(api, namespace) == {"train": count}
 
 
 def test_of_several_preemptors_one_gets_the_surplus_member(
-    plane: ControlPlane, api: Api, namespace: str, nodes: Nodes, create: Create
+    plane: ControlPlane, api: Api, namespace: str, nodes: Nodes, urgent: str
 ) -> None:
     """kube-scheduler asks for the next pod before a watch shows that the first victim is gone."""
-    with surplus(plane, api, namespace, nodes, create) as (extender, demand):
+    with surplus(plane, api, namespace, nodes, urgent) as (pair, create_preemptors):
         with plane.binds(namespace) as binds:
-            demand(3)
-            wait_for(lambda: answers(extender, "vetoed") >= 2, 15, "two of them are vetoed")
+            create_preemptors(3)
+            wait_for(lambda: answers(pair.extender, "vetoed") >= 2, 15, "two of them are vetoed")
             binds.wait_for(1, 15, prefix="alone")
-        assert answers(extender, "passed")
+        assert answers(pair.extender, "passed")
     assert running_members(api, namespace)["elastic"] == 3
 
 
 def test_pod_with_a_reservation_starts_while_others_wait_for_victims_on_its_node(
-    plane: ControlPlane, api: Api, namespace: str, nodes: Nodes, create: Create
+    plane: ControlPlane, api: Api, namespace: str, nodes: Nodes, urgent: str
 ) -> None:
     """In a dry run the others wait for ever; the reserved capacity was never theirs."""
-    with surplus(plane, api, namespace, nodes, create) as (extender, demand):
+    with surplus(plane, api, namespace, nodes, urgent) as (pair, create_preemptors):
         # Stopped, not frozen: a resumed kube-scheduler may choose a victim that is already gone,
         # and then wait for its deletion for ever.
-        kube_scheduler = plane.programs[-1]
-        kube_scheduler.terminate()
-        demand(3)
+        pair.scheduler.terminate()
+        create_preemptors(3)
         planned = {"action": "preempt", "outcome": "dry-run"}
         wait_for(
-            lambda: extender.metric("gang_extender_evictions_total", **planned) >= 4,
+            lambda: pair.extender.metric("gang_extender_evictions_total", **planned) >= 4,
             15,
             "all of the gang would be evicted",
         )
         api.delete("pods", "elastic-1", namespace)
         wait_for(lambda: len(api.list("pods", namespace)) == 6, 15, "one of it is gone")
         with plane.binds(namespace) as binds:
-            kube_scheduler.start()
+            pair.scheduler.start()
             binds.wait_for(1, 15, prefix="alone")
     assert running_members(api, namespace)["elastic"] == 3
 
 
 @contextmanager
 def surplus(
-    plane: ControlPlane, api: Api, namespace: str, nodes: Nodes, create: Create
-) -> Iterator[tuple[Extender, Callable[[int], None]]]:
+    plane: ControlPlane, api: Api, namespace: str, nodes: Nodes, urgent: str
+) -> Iterator[tuple[GangScheduler, Callable[[int], None]]]:
     """A gang with one surplus member, where only kube-scheduler evicts pods."""
-    pool, urgent = nodes(1, cpu="4"), f"urgent-{namespace}"
-    create(objects.priority_class(urgent, 1000))
-    own, rest = "--scheduler-name=surplus-scheduler", {"scheduler": "surplus-scheduler"}
+    pool = nodes(1, cpu="4")
 
-    def demand(number: int) -> None:
-        named = {"priority": urgent, "node_selector": pool.selector}
-        api.create(*objects.pods(number, "alone", namespace, **named, **rest))
+    def create_preemptors(number: int) -> None:
+        rest = {"priority": urgent, "node_selector": pool.selector, "scheduler": OWN}
+        api.create(*objects.pods(number, "alone", namespace, **rest))
 
-    with (
-        plane.extender(own, "--dry-run") as extender,
-        plane.scheduler(plane.scheduler_config(extender, own)),
-    ):
-        gang(api, "elastic", namespace, 4, pool, min_member=3, **rest)
-        wait_until_running(api, "elastic", namespace, 4)
-        yield extender, demand
+    with running_pair(plane, "--dry-run", scheduler_name=OWN) as pair:
+        run(api, "elastic", namespace, 4, pool, min_member=3, scheduler=OWN)
+        yield pair, create_preemptors
 
 
 def answers(extender: Extender, outcome: str) -> float:
@@ -268,32 +263,175 @@ def answers(extender: Extender, outcome: str) -> float:
     return extender.metric("gang_extender_hook_answers_total", verb="preempt", outcome=outcome)
 
 
-def unreclaimable_gang(
-    api: Api,
-    create: Create,
-    namespace: str,
-    pool: Pool,
-    name: str,
-    count: int,
-    *,
-    min_member: int,
-) -> str:
-    """Run a gang that only kube-scheduler would preempt; return a higher priority class."""
-    queue, urgent = f"q-{namespace}", f"urgent-{namespace}"
-    create(objects.queue(queue, reclaimable=False), objects.priority_class(urgent, 1000))
-    gang(api, name, namespace, count, pool, queue=queue, min_member=min_member)
+def run(api: Api, name: str, namespace: str, count: int, pool: Pool, **rest: Any) -> None:
+    """Create a gang and wait until it runs."""
+    gang(api, name, namespace, count, pool, **rest)
     wait_until_running(api, name, namespace, count)
-    return urgent
 
 
-def wait_until_preemption_is_vetoed(
-    api: Api, gang_scheduler: GangScheduler, namespace: str, pool: Pool, urgent: str
+def demand(
+    api: Api,
+    name: str,
+    namespace: str,
+    count: int,
+    pool: Pool,
+    priority: str,
+    scheduler: str = "gang-scheduler",
+    queue: str | None = None,
 ) -> None:
-    """Create a pod for which kube-scheduler would preempt, and wait for the veto."""
-    vetoes = answers(gang_scheduler.extender, "vetoed")
-    api.create(objects.pod("alone", namespace, priority=urgent, node_selector=pool.selector))
+    """Create a gang that needs victims."""
+    api.create(objects.pod_group(name, namespace, count, queue=queue, priorityClassName=priority))
+    rest = {"priority": priority, "node_selector": pool.selector, "scheduler": scheduler}
+    api.create(*objects.pods(count, name, namespace, gang=name, **rest))
+
+
+def wait_until_seen(pair: GangScheduler, kind: str, name: str, **facts: Any) -> None:
+    """Wait until a plan was made with an object that has *facts* in its status."""
+
+    def seen() -> bool:
+        listed = http_json("GET", f"{pair.extender.ops_url}/api/v1/snapshot")
+        assert listed is not None
+        return any(
+            each["kind"] == kind
+            and each["metadata"]["name"] == name
+            and facts.items() <= each["status"].items()
+            for each in listed["items"]
+        )
+
+    wait_for(seen, 15, f"the extender knows {kind} {name} with {facts}")
+
+
+def failed_evictions(extender: Extender, namespace: str, name: str) -> list[str]:
+    """Return the messages in the history of a gang about victims that were not evicted."""
+    history = reported.explanation(extender, namespace, name)["history"]
+    return [line["message"] for line in history if line["reason"] == "VictimNotEvicted"]
+
+
+def test_no_other_pod_is_evicted_if_the_api_server_refuses_a_victim(
+    plane: ControlPlane,
+    api: Api,
+    gang_scheduler: GangScheduler,
+    namespace: str,
+    nodes: Nodes,
+    urgent: str,
+) -> None:
+    pool = nodes(2, cpu="4")
+    run(api, "free", namespace, 4, pool)
+    run(api, "guarded", namespace, 4, pool, labels={"app": "db"})
+    api.create(objects.budget("stale", namespace, {"app": "db"}, minimum=0))
+    # The disruption controller has not seen its latest version: the Eviction API answers 429.
+    set_budget(api, "stale", namespace, allowed=4, lag=-1)
+    wait_until_seen(gang_scheduler, "PodDisruptionBudget", "stale", disruptionsAllowed=4)
+
+    with plane.binds(namespace) as binds:
+        demand(api, "vip", namespace, 8, pool, urgent)
+        wait_for(
+            lambda: failed_evictions(gang_scheduler.extender, namespace, "vip"),
+            15,
+            "the API server has refused",
+        )
+        assert running_members(api, namespace) == {"free": 4, "guarded": 4}
+
+        # Refused victims are not asked again, and another gang fits without them.
+        demand(api, "second", namespace, 4, pool, urgent)
+        binds.wait_for(4, SOON_S, prefix="second")
+    # A bound pod does not run yet.
     wait_for(
-        lambda: answers(gang_scheduler.extender, "vetoed") > vetoes,
+        lambda: running_members(api, namespace) == {"guarded": 4, "second": 4},
         10,
-        "the preemption of kube-scheduler is vetoed",
+        "the others stay, and the second gang runs",
+        seeing=lambda: running_members(api, namespace),
     )
+
+
+def test_extender_restarted_while_victims_terminate_evicts_no_other_pods(
+    plane: ControlPlane, api: Api, namespace: str, nodes: Nodes, urgent: str
+) -> None:
+    pool = nodes(4, cpu="4")
+    with running_pair(plane, scheduler_name=OWN) as pair, plane.binds(namespace) as binds:
+        for number in range(8):
+            run(api, f"small{number}", namespace, 2, pool, stop_seconds=6, scheduler=OWN)
+        demand(api, "vip", namespace, 8, pool, urgent, OWN)
+        wait_for(
+            lambda: sum(running_members(api, namespace, "small").values()) < 16,
+            10,
+            "a pod terminates",
+        )
+        pair.extender.kill()
+        pair.extender.start()
+        binds.wait_for(8, 6 + 2 * SOON_S, prefix="vip")
+
+        left = running_members(api, namespace, "small")
+        assert set(left.values()) == {2}
+        assert sum(left.values()) == 8
+
+
+def test_stuck_terminating_pod_does_not_block_free_capacity(
+    plane: ControlPlane, api: Api, namespace: str, nodes: Nodes
+) -> None:
+    pool = nodes(3, cpu="4")
+    rest: dict[str, Any] = {"cpu": "4", "scheduler": OWN}
+    hangs = {"stop_seconds": 3600, "terminationGracePeriodSeconds": 1}
+    with (
+        running_pair(plane, f"--stuck-s={STUCK_S}", scheduler_name=OWN) as pair,
+        plane.binds(namespace) as binds,
+    ):
+        run(api, "hanging", namespace, 1, pool, **rest, **hangs)
+        api.delete("pods", "hanging-0", namespace)
+        gang(api, "large", namespace, 3, pool, **rest)
+        reported.wait_until_waiting(pair.extender, namespace, "large", "WaitingForVictims")
+        gang(api, "small", namespace, 1, pool, **rest)
+        binds.wait_for(1, 1 + STUCK_S + SOON_S, prefix="small")
+        assert (
+            reported.explanation(pair.extender, namespace, "large")["reason"]
+            == "InsufficientCapacity"
+        )
+
+        # When it is gone in the end, its capacity is used.
+        api.delete("pods", "hanging-0", namespace, grace_seconds=0)
+        api.delete("pods", "small-0", namespace, grace_seconds=0)
+        binds.wait_for(3, SOON_S, prefix="large")
+
+
+def test_resize_counts_as_in_kube_scheduler(
+    plane: ControlPlane, api: Api, gang_scheduler: GangScheduler, namespace: str, nodes: Nodes
+) -> None:
+    pool = nodes(1, cpu="4")
+    run(api, "grower", namespace, 1, pool)
+    ask_for_more(api, namespace, "3")
+    report(api, namespace, pending("Deferred"))
+
+    with plane.binds(namespace) as binds:
+        # A deferred resize counts as a request, …
+        gang(api, "three", namespace, 3, pool)
+        reported.wait_until_waiting(
+            gang_scheduler.extender, namespace, "three", "InsufficientCapacity"
+        )
+        # … and an infeasible one does not.
+        report(api, namespace, pending("Infeasible"))
+        binds.wait_for(3, SOON_S, prefix="three")
+
+
+def ask_for_more(api: Api, namespace: str, cpu: str) -> None:
+    """Resize a running pod; the API server requires the kubelet's status of the containers."""
+    report(api, namespace)
+    asked = {"requests": {"cpu": cpu, "memory": "64Mi"}}
+    spec = {"containers": [{"name": "main", "resources": asked}]}
+    merge(api, namespace, "resize", {"spec": spec})
+
+
+def report(api: Api, namespace: str, *conditions: Object) -> None:
+    """Write the kubelet's status of a resize that is not done."""
+    has = {"cpu": "1", "memory": "64Mi"}
+    main = {"name": "main", "allocatedResources": has, "resources": {"requests": has}}
+    status = {"conditions": list(conditions), "containerStatuses": [main]}
+    merge(api, namespace, "status", {"status": status})
+
+
+def pending(reason: str) -> Object:
+    return {"type": "PodResizePending", "status": "True", "reason": reason}
+
+
+def merge(api: Api, namespace: str, part: str, change: Object) -> None:
+    path = f"/api/v1/namespaces/{namespace}/pods/grower-0/{part}"
+    api.request("PATCH", path, change, media_type="application/strategic-merge-patch+json")

@@ -16,11 +16,9 @@ from .api import Api, Object
 from .components import answers
 from .control_plane import ControlPlane
 from .extender_process import Extender
-from .train_gang import Pool
+from .train_gang import Nodes, Pool
 from .users import EXTENDER_NAMESPACE
 from .waiting import wait_for
-
-Nodes = Callable[..., Pool]
 
 NAME = "exempt-scheduler"
 EXEMPT = "exempt-tests"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +14,8 @@ from tests import objects
 from . import reported
 from .api import Api, Object
 from .control_plane import ControlPlane
-from .train_gang import GangScheduler, Pool, gang, running_pair
+from .train_gang import Create, GangScheduler, Nodes, gang, running_pair
 from .waiting import wait_for
-
-Nodes = Callable[..., Pool]
-Create = Callable[..., list[Object]]
 
 SCHEDULER = "fair-scheduler"
 GPU = "example.com/gpu"

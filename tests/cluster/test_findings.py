@@ -16,10 +16,8 @@ from .api import Api, Object
 from .components import http_json
 from .extender_process import REPOSITORY, Extender
 from .reported import wait_until_running
-from .train_gang import GangScheduler, Pool, gang
+from .train_gang import Create, GangScheduler, Pool, gang
 from .waiting import wait_for
-
-Create = Callable[..., list[Object]]
 
 
 def doctor(extender: Extender) -> tuple[int, list[Object]]:
@@ -133,49 +131,6 @@ def test_ignored_field_is_reported_though_the_gang_starts_at_once(
         5,
         "an event has it",
         seeing=lambda: reported.events(api, namespace, "soft"),
-    )
-
-
-def test_gang_below_a_closed_queue_waits_and_the_parent_shows_usage_of_its_children(
-    api: Api,
-    gang_scheduler: GangScheduler,
-    namespace: str,
-    nodes: Callable[..., Pool],
-    create: Create,
-) -> None:
-    pool, extender = nodes(1, cpu="4"), gang_scheduler.extender
-    org, team = f"org-{namespace}", f"team-{namespace}"
-    create(objects.queue(org), objects.queue(team, parent=org))
-    reported.wait_until_queue_is_known(extender, team)
-    gang(api, "first", namespace, 2, pool, queue=team)
-    wait_until_running(api, "first", namespace, 2)
-    wait_for(
-        lambda: api.get(objects.QUEUES, org)["status"]["allocated"].get("cpu") == "2",
-        10,
-        "the parent shows what its child uses",
-        seeing=lambda: api.get(objects.QUEUES, org).get("status"),
-    )
-
-    api.patch(objects.QUEUES, org, {"status": {"state": "Closed"}}, subresource="status")
-    wait_for(lambda: _state(extender, org) == "Closed", 5, "the extender knows that it is closed")
-    gang(api, "second", namespace, 2, pool, queue=team)
-
-    found = reported.wait_until_reported(api, extender, namespace, "second", "QueueClosed")
-    assert found["message"] == f"queue {team} is below {org}, and queue {org} is closed"
-    assert found["would_start_with"] == [f"queue {org} opened again"]
-    api.patch(objects.QUEUES, org, {"status": {"state": "Open"}}, subresource="status")
-    wait_until_running(api, "second", namespace, 2)
-
-
-def _state(extender: Extender, name: str) -> object:
-    seen = http_json("GET", f"{extender.ops_url}/api/v1/snapshot") or {"items": []}
-    return next(
-        (
-            each["status"]["state"]
-            for each in seen["items"]
-            if each["kind"] == "Queue" and each["metadata"]["name"] == name
-        ),
-        None,
     )
 
 

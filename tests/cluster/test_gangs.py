@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import random
+import threading
 
 from tests import objects
 
 from . import reported
 from .api import Api
-from .components import http_json
 from .control_plane import ControlPlane
-from .observer import WHOLE_S, bound
+from .observer import WHOLE_S, assert_started_whole, bound
 from .reported import refusals, wait_until_refused
-from .train_gang import GangScheduler, Pool
+from .train_gang import GangScheduler, Nodes
 from .waiting import wait_for
-
-Nodes = Callable[..., Pool]
 
 
 def incomplete_refusals(scheduler: GangScheduler) -> float:
@@ -115,21 +113,6 @@ def test_gang_larger_than_the_cluster_binds_nothing_and_blocks_no_other_pod(
         assert bound(api, namespace) == ["ordinary"]
 
 
-def test_ordinary_pod_starts_at_once_beside_a_gang_that_does_not_fit(
-    plane: ControlPlane, api: Api, gang_scheduler: GangScheduler, namespace: str, nodes: Nodes
-) -> None:
-    pool = nodes(2, cpu="2")
-    for name in ("red", "blue"):
-        api.create(objects.pod_group(name, namespace, 3))
-        api.create(*objects.pods(3, name, namespace, gang=name, node_selector=pool.selector))
-    wait_for(lambda: len(bound(api, namespace)) == 3, 15, "one of them runs")
-    with plane.binds(namespace) as binds:
-        api.create(objects.pod("ordinary", namespace, node_selector=pool.selector))
-        binds.wait_for(1, 5, prefix="ordinary")
-
-    assert refusals(api, namespace, "ordinary") == []
-
-
 def test_pods_without_a_gang_are_scheduled_as_without_the_extender(
     plane: ControlPlane, api: Api, gang_scheduler: GangScheduler, namespace: str, nodes: Nodes
 ) -> None:
@@ -142,35 +125,6 @@ def test_pods_without_a_gang_are_scheduled_as_without_the_extender(
     # kube-scheduler spreads them: the extender neither packs them nor chooses nodes.
     assert sorted(bind.node for bind in seen) == sorted(pool.names * 2)
     assert not any(refusals(api, namespace, f"web-{index}") for index in range(4))
-
-
-def test_pod_of_another_scheduler_passes_filter(
-    plane: ControlPlane, api: Api, gang_scheduler: GangScheduler, namespace: str, nodes: Nodes
-) -> None:
-    pool = nodes(1)
-    alone = objects.pod(
-        "alone", namespace, gang="missing", scheduler="other", node_selector=pool.selector
-    )
-    api.create(alone)
-    call = {"Pod": api.get("pods", "alone", namespace), "NodeNames": pool.names}
-
-    answer = http_json("POST", f"{gang_scheduler.extender.url}/filter", call)
-
-    assert answer["NodeNames"] == pool.names
-
-
-def test_pod_with_a_missing_pod_group_waits_with_that_reason_and_starts_when_it_is_created(
-    plane: ControlPlane, api: Api, gang_scheduler: GangScheduler, namespace: str, nodes: Nodes
-) -> None:
-    pool = nodes(1)
-    with plane.binds(namespace) as binds:
-        api.create(objects.pod("early", namespace, gang="later", node_selector=pool.selector))
-        wait_until_refused(api, namespace, "early", "PodGroupMissing")
-        assert bound(api, namespace) == []
-
-        api.create(objects.pod_group("later", namespace, 1))
-
-        binds.wait_for(1, 10)
 
 
 def test_incomplete_gang_releases_its_capacity_to_another(
@@ -219,14 +173,43 @@ def test_gang_with_pod_affinity_starts_on_one_node(
         assert len({bind.node for bind in binds.wait_for(4, 15)}) == 1
 
 
-def test_members_beyond_the_minimum_start_too(
+def test_thirty_gangs_on_sixteen_slots_all_finish_and_start_whole(
+    plane: ControlPlane, api: Api, gang_scheduler: GangScheduler, namespace: str, nodes: Nodes
+) -> None:
+    pool = nodes(2, cpu="8")
+    rng = random.Random(7)
+    sizes = {f"gang-{index}": rng.randint(1, 8) for index in range(30)}
+    pause = threading.Event()
+    with plane.binds(namespace) as binds:
+        for name, size in sizes.items():
+            api.create(objects.pod_group(name, namespace, size))
+            api.create(
+                *objects.pods(
+                    size, name, namespace, gang=name, node_selector=pool.selector, run_seconds=2
+                )
+            )
+            pause.wait(0.5)  # the arrival rate of the test
+        seen = binds.wait_for(sum(sizes.values()), 60)
+        assert_started_whole(seen, sizes)
+
+    def all_done() -> bool:
+        return all(objects.phase(pod) == "Succeeded" for pod in api.list("pods", namespace))
+
+    wait_for(all_done, 20, "all pods succeed")
+
+
+def test_deleted_member_of_a_running_gang_is_replaced_at_once(
     plane: ControlPlane, api: Api, gang_scheduler: GangScheduler, namespace: str, nodes: Nodes
 ) -> None:
     pool = nodes(2)
-    api.create(objects.pod_group("elastic", namespace, 2))
+    api.create(objects.pod_group("train", namespace, 4))
     with plane.binds(namespace) as binds:
-        api.create(
-            *objects.pods(6, "elastic", namespace, gang="elastic", node_selector=pool.selector)
-        )
+        members = objects.pods(4, "train", namespace, gang="train", node_selector=pool.selector)
+        api.create(*members)
+        binds.wait_for(4, 15)
 
-        binds.wait_for(6, 10)
+        api.delete("pods", "train-1", namespace, grace_seconds=0)
+        again = objects.pod("again-1", namespace, gang="train", node_selector=pool.selector)
+        api.create(again)
+
+        binds.wait_for(1, 5, prefix="again")

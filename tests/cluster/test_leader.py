@@ -12,11 +12,10 @@ from . import takeovers
 from .api import Api
 from .candidates import LABEL, Candidate, Candidates, behind_a_service, in_pairs
 from .control_plane import ControlPlane
-from .train_gang import Pool
+from .train_gang import Nodes, Pool
 from .users import EXTENDER_NAMESPACE
 from .waiting import wait_for
 
-Nodes = Callable[..., Pool]
 Play = Callable[[Candidates, str], takeovers.Round]
 
 

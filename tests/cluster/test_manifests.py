@@ -1,18 +1,21 @@
-"""The manifests on the real API server."""
+"""The manifests on the real API server, and the flow schemas in use."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import urllib3
 import yaml
 
 from tests import objects
 
 from .api import ApiError, Object
-from .control_plane import OVERLAYS, SECOND_SCHEDULER, ControlPlane
+from .control_plane import MANIFESTS, OVERLAYS, SECOND_SCHEDULER, ControlPlane
+from .users import EXTENDER_NAMESPACE
+from .waiting import wait_for
 
-MANIFESTS = Path(__file__).parents[2] / "manifests"
 RBAC = "rbac.authorization.k8s.io/v1"
 
 
@@ -24,17 +27,6 @@ def overlay(plane: ControlPlane, request: pytest.FixtureRequest) -> list[Object]
 @pytest.fixture(scope="module")
 def second_scheduler(plane: ControlPlane) -> list[Object]:
     return plane.rendered(SECOND_SCHEDULER)
-
-
-@pytest.mark.parametrize(
-    "file", sorted(MANIFESTS.glob("crds/*.sh.yaml")), ids=lambda file: file.stem
-)
-def test_crd_can_be_applied(plane: ControlPlane, file: Path) -> None:
-    assert plane.kubectl("apply", "--dry-run=server", "-f", file)
-
-
-def test_there_are_two_overlays() -> None:
-    assert [path.name for path in OVERLAYS] == ["default-scheduler", "second-scheduler"]
 
 
 @pytest.mark.parametrize(
@@ -198,13 +190,6 @@ def may(plane: ControlPlane, role: str, verb: str, resource: str, namespace: str
     return bool(answer["status"]["allowed"])
 
 
-def test_manifests_are_yaml_with_a_kind() -> None:
-    # The chart has templates.
-    for file in {*MANIFESTS.rglob("*.yaml")} - {*(MANIFESTS / "chart").rglob("*.yaml")}:
-        for thing in yaml.safe_load_all(file.read_text()):
-            assert thing["kind"], file
-
-
 def test_manifests_and_kubectl_commands_of_the_readme_work(
     plane: ControlPlane, namespace: str
 ) -> None:
@@ -218,3 +203,60 @@ def test_manifests_and_kubectl_commands_of_the_readme_work(
     assert len(applied) == 2
     for _, _, flag, path in applied:
         assert plane.kubectl("apply", "--dry-run=server", flag, ROOT / path)
+
+
+FOLDER = MANIFESTS / "flow-control"
+SCHEMAS = "flowschemas.flowcontrol.apiserver.k8s.io/v1"
+LEASES = f"/apis/coordination.k8s.io/v1/namespaces/{EXTENDER_NAMESPACE}/leases/gang-scheduler"
+
+
+@pytest.fixture(scope="module")
+def flow_schemas(plane: ControlPlane) -> Iterator[None]:
+    plane.kubectl("apply", "-k", FOLDER)
+    yield
+    plane.kubectl("delete", "-k", FOLDER)
+
+
+def schema_of(plane: ControlPlane, role: str, path: str) -> str:
+    """Return the name of the FlowSchema of a request."""
+    token = yaml.safe_load(plane.kubeconfig(role).read_text())["users"][0]["user"]["token"]
+    ca = str(plane.apiserver.certificate)
+    with urllib3.PoolManager(retries=False, timeout=10, ca_certs=ca) as http:
+        headers = {"Authorization": f"Bearer {token}"}
+        answer = http.request("GET", f"{plane.apiserver.url}{path}", headers=headers)
+    uid = answer.headers["X-Kubernetes-PF-FlowSchema-UID"]
+    (name,) = (
+        each["metadata"]["name"]
+        for each in plane.api.list(SCHEMAS)
+        if each["metadata"]["uid"] == uid
+    )
+    return str(name)
+
+
+SCHEMA_BY_PATH = {
+    LEASES: "gang-extender-leases",
+    "/apis/coordination.k8s.io/v1/namespaces/default/leases/x": "gang-extender",
+    "/api/v1/namespaces/default/pods/x": "gang-extender",
+    "/api/v1/pods?limit=1": "gang-extender",
+    "/api/v1/nodes?limit=1": "gang-extender",
+    "/apis/scheduling.volcano.sh/v1beta1/podgroups?limit=1": "gang-extender",
+}
+
+
+@pytest.mark.usefixtures("flow_schemas")
+def test_requests_of_the_extender_use_its_flow_schemas(plane: ControlPlane) -> None:
+    def schemas() -> dict[str, str]:
+        return {path: schema_of(plane, "extender", path) for path in SCHEMA_BY_PATH}
+
+    # The API server applies new schemas after a moment.
+    wait_for(
+        lambda: schemas() == SCHEMA_BY_PATH, 30, "each has its schema", every_s=0.5, seeing=schemas
+    )
+
+
+@pytest.mark.usefixtures("flow_schemas")
+def test_requests_of_other_accounts_do_not(plane: ControlPlane) -> None:
+    assert schema_of(plane, "bind-only-extender", LEASES) not in (
+        "gang-extender",
+        "gang-extender-leases",
+    )

@@ -14,22 +14,15 @@ from . import reported
 from .api import Api, Object
 from .components import http_json
 from .control_plane import ControlPlane
-from .observer import running_members
-from .train_gang import GangScheduler, Pool, gang, running_pair
+from .train_gang import Create, GangScheduler, Nodes, Pool, gang, running_pair
 from .waiting import wait_for
 
-Nodes = Callable[..., Pool]
-Create = Callable[..., list[Object]]
 Tenant = Callable[..., str]
 
 SCHEDULER = "tenants-scheduler"
-STRICT = "listed-scheduler"
 HOME = "scheduling.volcano.sh/queue-name"
 QUEUES = "gang-extender.io/queues"
 AT_MOST = "gang-extender.io/at-most"
-AT_LEAST = "gang-extender.io/at-least"
-#: Reasons of a gang that is not decided yet.
-UNDECIDED = ("NotEnoughMembers", "WaitingForVictims")
 #: Timeout for starts after the last change.
 SOON_S = 10
 wait_until_waiting = partial(reported.wait_until_waiting, seconds=SOON_S)
@@ -38,13 +31,6 @@ wait_until_waiting = partial(reported.wait_until_waiting, seconds=SOON_S)
 @pytest.fixture(scope="module")
 def pair(plane: ControlPlane) -> Iterator[GangScheduler]:
     with running_pair(plane, scheduler_name=SCHEDULER) as made:
-        yield made
-
-
-@pytest.fixture
-def strict(plane: ControlPlane) -> Iterator[GangScheduler]:
-    """A pair that denies unlisted namespaces."""
-    with running_pair(plane, "--unlisted-namespaces=deny", scheduler_name=STRICT) as made:
         yield made
 
 
@@ -120,37 +106,6 @@ def test_namespace_uses_only_the_queues_of_its_list(
     api.delete(objects.QUEUES, f"further-{namespace}")
 
 
-def test_unlisted_namespaces_start_nothing_until_they_are_listed(
-    plane: ControlPlane,
-    api: Api,
-    strict: GangScheduler,
-    nodes: Nodes,
-    tenant: Tenant,
-    namespace: str,
-    create: Create,
-) -> None:
-    pool, ours = nodes(1, cpu="8"), f"ours-{namespace}"
-    create(objects.queue(ours))
-    reported.wait_until_queue_is_known(strict.extender, ours)
-    guest, team = tenant("guest"), tenant("team", {QUEUES: ours})
-    with plane.binds() as binds:
-        gang(api, "try", guest, 2, pool, scheduler=STRICT)
-        gang(api, "named", guest, 2, pool, scheduler=STRICT, queue=ours)
-        lone = objects.pod("lone", guest, scheduler=STRICT, node_selector=pool.selector)
-        api.create(lone)
-        gang(api, "work", team, 2, pool, scheduler=STRICT)
-        binds.wait_for(2, SOON_S, prefix="work")
-
-        for name in ("try", "named", "pod:lone"):
-            answer = wait_until_waiting(strict.extender, guest, name, "QueueNotAllowed")
-            assert "unlisted namespaces are denied" in answer["message"]
-        assert len(binds.binds) == 2
-
-        write(api, guest, **{QUEUES: ours})
-        for prefix, count in (("try", 2), ("named", 2), ("lone", 1)):
-            binds.wait_for(count, SOON_S, prefix=prefix)
-
-
 def test_backlog_of_a_namespace_starts_up_to_its_limit(
     plane: ControlPlane,
     api: Api,
@@ -202,94 +157,6 @@ def test_backlog_of_a_namespace_starts_up_to_its_limit(
         write(api, greedy, **{AT_MOST: cpus(ours, 4)})
         binds.wait_for(4, SOON_S, prefix="small")
     assert binds.peaks(namespace_of)[greedy] == 4
-
-
-def test_arriving_gangs_and_pods_without_a_gang_stay_within_the_limit_of_their_namespace(
-    plane: ControlPlane,
-    api: Api,
-    pair: GangScheduler,
-    queues: tuple[str, str],
-    nodes: Nodes,
-    tenant: Tenant,
-) -> None:
-    """No gang waits for capacity, so filter admits them without a plan, as they arrive."""
-    pool, (ours, _) = nodes(4, cpu="8"), queues
-    greedy = tenant("greedy", {HOME: ours, AT_MOST: cpus(ours, 5)})
-    wait_for(lambda: f"{ours}/{greedy}" in shares(pair), SOON_S, "the share is known")
-    with plane.binds(greedy) as binds:
-        small(api, greedy, 4, pool)
-        api.create(
-            *objects.pods(6, "lone", greedy, scheduler=SCHEDULER, node_selector=pool.selector)
-        )
-        small(api, greedy, 4, pool, name="late")
-        gang(api, "large", greedy, 6, pool, scheduler=SCHEDULER)
-        binds.wait_for(5, SOON_S)
-        wait_until_waiting(pair.extender, greedy, "large", "NamespaceOverLimit")
-        share = shares(pair)[f"{ours}/{greedy}"]
-        assert share["allocated"]["cpu"] == "5"
-    assert binds.peaks(namespace_of) == {greedy: 5}
-
-
-def test_guarantee_of_a_namespace_is_available_and_not_preempted(
-    plane: ControlPlane,
-    api: Api,
-    pair: GangScheduler,
-    queues: tuple[str, str],
-    nodes: Nodes,
-    tenant: Tenant,
-    namespace: str,
-    create: Create,
-) -> None:
-    pool, (ours, elsewhere) = nodes(2, cpu="4"), queues
-    create(objects.priority_class(f"urgent-{namespace}", 1000))
-    team = tenant("team", {HOME: ours, AT_LEAST: cpus(ours, 3)})
-    other, third = tenant("other", {HOME: ours}), tenant("third", {HOME: elsewhere})
-    wait_for(lambda: f"{ours}/{team}" in shares(pair), SOON_S, "the share is known")
-    with plane.binds() as binds:
-        small(api, other, 4, pool)
-        small(api, third, 4, pool)
-        binds.wait_for(5, SOON_S, prefix="small")
-        wait_for(lambda: count_waiting(pair, other, third) == 3, SOON_S, "three wait")
-
-        gang(api, "mine", team, 3, pool, scheduler=SCHEDULER)
-        binds.wait_for(3, SOON_S, prefix="mine")
-
-        api.create(objects.pod_group("urgent", other, 4, priorityClassName=f"urgent-{namespace}"))
-        api.create(
-            *objects.pods(
-                4, "urgent", other, gang="urgent", scheduler=SCHEDULER,
-                node_selector=pool.selector, priority=f"urgent-{namespace}",
-            )
-        )  # fmt: skip
-        wait_for(
-            lambda: explanation(pair, other, "urgent")["reason"] not in UNDECIDED,
-            15,
-            "the urgent gang preempted what it may, or waits",
-            seeing=lambda: explanation(pair, other, "urgent"),
-        )
-        assert not [name for name in binds.ended if name.startswith("mine")]
-    assert running_members(api, team)["mine"] == 3
-
-
-def test_namespace_reclaims_its_guarantee_from_others_of_its_queue(
-    plane: ControlPlane,
-    api: Api,
-    pair: GangScheduler,
-    queues: tuple[str, str],
-    nodes: Nodes,
-    tenant: Tenant,
-) -> None:
-    pool, (ours, _) = nodes(2, cpu="4"), queues
-    team, other = tenant("team", {HOME: ours}), tenant("other", {HOME: ours})
-    with plane.binds() as binds:
-        small(api, other, 8, pool)
-        binds.wait_for(8, 20, prefix="small")
-        gang(api, "mine", team, 3, pool, scheduler=SCHEDULER)
-        wait_until_waiting(pair.extender, team, "mine", "InsufficientCapacity")
-
-        write(api, team, **{AT_LEAST: cpus(ours, 3)})
-        binds.wait_for(3, 2 * SOON_S, prefix="mine")
-    assert sum(running_members(api, other).values()) == 5
 
 
 def test_tenant_cannot_exceed_the_limit_of_its_namespace(
@@ -409,9 +276,3 @@ def shares(pair: GangScheduler) -> dict[str, Object]:
     """Return the namespace shares by the extender's API."""
     answer = http_json("GET", f"{pair.extender.ops_url}/api/v1/plan") or {}
     return {f"{each['queue']}/{each['namespace']}": each for each in answer.get("shares", ())}
-
-
-def count_waiting(pair: GangScheduler, *namespaces: str) -> int:
-    """Return how many small gangs wait in these namespaces."""
-    gangs = [explanation(pair, each, f"small{n}") for each in namespaces for n in range(4)]
-    return sum(answer["verdict"] == "waiting" for answer in gangs)

@@ -9,15 +9,12 @@ import pytest
 from tests import objects
 
 from . import reported
-from .api import Api, Object
+from .api import Api
 from .control_plane import ControlPlane
 from .observer import running_members
 from .reported import wait_until_running
-from .train_gang import GangScheduler, Pool, gang, running_pair
+from .train_gang import Create, GangScheduler, Nodes, gang, running_pair
 from .waiting import wait_for
-
-Nodes = Callable[..., Pool]
-Create = Callable[..., list[Object]]
 
 SCHEDULER = "strict-scheduler"
 
@@ -107,31 +104,6 @@ def test_terminating_pods_count_in_their_queue_until_they_are_gone(
         binds.wait_for(2, 15, prefix="second")
 
 
-def test_gang_without_its_pod_group_can_be_reclaimed_from(
-    plane: ControlPlane,
-    api: Api,
-    pair: GangScheduler,
-    namespace: str,
-    nodes: Nodes,
-    create: Create,
-) -> None:
-    pool = nodes(2, cpu="4")
-    theirs, ours = f"a-{namespace}", f"b-{namespace}"
-    create(objects.queue(theirs), objects.queue(ours))
-    reported.wait_until_queue_is_known(pair.extender, ours)
-    for number in range(4):
-        gang(api, f"lost{number}", namespace, 2, pool, queue=theirs, scheduler=SCHEDULER)
-    for number in range(4):
-        wait_until_running(api, f"lost{number}", namespace, 2)
-        api.delete(objects.POD_GROUPS, f"lost{number}", namespace)
-
-    with plane.binds(namespace) as binds:
-        gang(api, "due", namespace, 4, pool, queue=ours, scheduler=SCHEDULER)
-        binds.wait_for(4, 15, prefix="due")
-
-    assert sum(running_members(api, namespace, "lost").values()) == 4
-
-
 def test_priority_class_of_a_pod_group_alone_preempts_no_pod(
     api: Api,
     pair: GangScheduler,
@@ -163,41 +135,4 @@ def test_priority_class_of_a_pod_group_alone_preempts_no_pod(
         30,
         "the gang whose pods have the class runs",
         seeing=lambda: reported.explanation(pair.extender, tenant_namespace, "real"),
-    )
-
-
-def test_system_priority_class_does_not_count_for_tenants_and_the_reason_says_so(
-    api: Api, pair: GangScheduler, namespace: str, nodes: Nodes, create: Create
-) -> None:
-    pool = nodes(1, cpu="2")
-    usual = f"usual-{namespace}"
-    create(objects.priority_class(usual, 100))
-    ours = {"scheduler": SCHEDULER, "node_selector": pool.selector}
-    api.create(objects.pod_group("first", namespace, 2, priorityClassName=usual))
-    api.create(*objects.pods(2, "first", namespace, gang="first", **ours))
-    wait_until_running(api, "first", namespace, 2)
-
-    api.create(
-        objects.pod_group("greedy", namespace, 2, priorityClassName="system-cluster-critical")
-    )
-    api.create(*objects.pods(2, "greedy", namespace, gang="greedy", **ours))
-    answer = reported.wait_until_reported(
-        api, pair.extender, namespace, "greedy", "InsufficientCapacity"
-    )
-
-    assert answer["priority"] == 0
-    why = f"priority class system-cluster-critical does not count in namespace {namespace}"
-    assert why in answer["message"]
-    condition = reported.condition(api, namespace, "greedy")
-    assert condition is not None
-    assert why in condition.message
-    assert running_members(api, namespace) == {"first": 2}
-
-    listed = {"gang-extender.io/priority-classes": "system-cluster-critical"}
-    api.patch("namespaces", namespace, {"metadata": {"annotations": listed}})
-    wait_for(
-        lambda: running_members(api, namespace)["greedy"] == 2,
-        15,
-        "the class counts where administrators list it",
-        seeing=lambda: reported.explanation(pair.extender, namespace, "greedy"),
     )

@@ -6,27 +6,34 @@ Checked by the binds that an external observer saw, at every moment.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
+from pathlib import Path
 
 import pytest
 
+from extender.planner.policy_parser import DEFAULT_TEXT
 from tests import objects
 
 from . import reported
-from .api import Api, Object
+from .api import Api, ApiError
 from .control_plane import ControlPlane
 from .observer import WHOLE_S, BindObserver, assert_started_whole
 from .reported import refusals, wait_until_refused
-from .train_gang import OURS, SCHEDULER, GangScheduler, Pool, TrainGang, gang
+from .train_gang import (
+    SCHEDULER,
+    Create,
+    GangScheduler,
+    Nodes,
+    TrainGang,
+    gang,
+    running_pair,
+    train_pair,
+)
 from .volumes import FarVolume, SlowVolume
 from .waiting import wait_for
 
-Nodes = Callable[..., Pool]
-Create = Callable[..., list[Object]]
-
-GPU = "nvidia.com/gpu"
 #: The --reservation-s of `pair`: how long a reservation lasts.
 RESERVATION_S = 3
 
@@ -34,15 +41,8 @@ RESERVATION_S = 3
 @pytest.fixture(scope="module")
 def pair(plane: ControlPlane) -> Iterator[GangScheduler]:
     """A pair with short reservations; those of arriving gangs last as long as a test needs."""
-    with plane.extender(*OURS, f"--reservation-s={RESERVATION_S}") as extender:
-        config = plane.scheduler_config(extender, f"--scheduler-name={SCHEDULER}")
-        with plane.scheduler(config) as scheduler:
-            yield GangScheduler(extender, scheduler)
-
-
-def first_word(pod: Object) -> str:
-    name: str = pod["metadata"]["name"]
-    return name.partition("-")[0]
+    with train_pair(plane, f"--reservation-s={RESERVATION_S}") as pair:
+        yield pair
 
 
 def assert_no_node_was_overfilled(binds: BindObserver, cpus: int) -> None:
@@ -150,72 +150,6 @@ def test_pod_that_waits_for_its_volume_counts_against_the_capability_of_its_queu
         binds.wait_for(len(wanted), 15)
 
         assert binds.peaks(lambda pod: "bound") == {"bound": 2}
-
-
-def test_two_flooding_queues_leave_a_third_its_guarantee(
-    plane: ControlPlane,
-    api: Api,
-    gang_scheduler: GangScheduler,
-    namespace: str,
-    nodes: Nodes,
-    create: Create,
-) -> None:
-    pool = nodes(4, cpu="5")
-    one, two, third = (f"{name}-{namespace}" for name in ("one", "two", "third"))
-    create(
-        # Their pods cannot be reclaimed.
-        objects.queue(one, reclaimable=False),
-        objects.queue(two, reclaimable=False),
-        objects.queue(third, guarantee={"resource": {"cpu": "8"}}),
-    )
-    reported.wait_until_queue_is_known(gang_scheduler.extender, third)
-
-    def flood(queue: str) -> None:
-        name = queue.partition("-")[0]
-        pods = objects.pods(12, name, namespace, queue=queue, node_selector=pool.selector)
-        for index in range(3):
-            api.create(*pods[4 * index : 4 * index + 4])
-            gang(api, f"{name}-gang{index}", namespace, 3, pool, queue=queue)
-
-    with plane.binds(namespace) as binds, ThreadPoolExecutor(2) as threads:
-        list(threads.map(flood, (one, two)))
-        binds.wait_for(12, 20)
-        gang(api, "third", namespace, 8, pool, queue=third)
-        binds.wait_for(8, 10, prefix="third")
-
-        in_use = binds.peaks(lambda pod: "third" if first_word(pod) == "third" else "others")
-        assert in_use == {"third": 8, "others": 12}
-
-
-def test_pod_without_gpus_starts_at_once_while_a_gang_waits_for_gpus(
-    plane: ControlPlane,
-    api: Api,
-    gang_scheduler: GangScheduler,
-    namespace: str,
-    nodes: Nodes,
-    create: Create,
-) -> None:
-    pool, queue = nodes(1, cpu="8", resources={GPU: "4"}), f"q-{namespace}"
-    nodes(2, cpu="8")
-    create(objects.queue(queue, capability={"cpu": "100", GPU: "0"}))
-    reported.wait_until_queue_is_known(gang_scheduler.extender, queue)
-    with plane.binds(namespace) as binds:
-        gang(api, "train", namespace, 4, pool, resources={GPU: "1"})
-        binds.wait_for(4, 15)
-        gang(api, "next", namespace, 4, pool, resources={GPU: "1"})
-        reported.wait_until_waiting(
-            gang_scheduler.extender, namespace, "next", "InsufficientCapacity"
-        )
-
-        api.create(
-            objects.pod("web", namespace, node_selector=pool.selector),
-            objects.pod("plain", namespace, queue=queue, node_selector=pool.selector),
-        )
-        binds.wait_for(1, 5, prefix="web")
-        binds.wait_for(1, 5, prefix="plain")
-
-    assert refusals(api, namespace, "web") == []
-    assert refusals(api, namespace, "plain") == []
 
 
 # Reserved nodes
@@ -342,73 +276,7 @@ def test_member_whose_volume_takes_longer_than_a_reservation_keeps_its_node(
         assert binds.of("other") == []
 
 
-def taint(api: Api, node: str) -> None:
-    leaving = {"key": "leaving", "effect": "NoSchedule"}
-    api.patch("nodes", node, {"spec": {"taints": [leaving]}})
-
-
-def shrink(api: Api, node: str) -> None:
-    none = {"cpu": "0"}
-    api.patch("nodes", node, {"status": {"allocatable": none}}, subresource="status")
-
-
-@pytest.mark.parametrize("make_unusable", [taint, shrink])
-def test_no_member_is_bound_to_a_node_that_became_unusable_while_binds_waited(
-    plane: ControlPlane,
-    api: Api,
-    pair: GangScheduler,
-    namespace: str,
-    nodes: Nodes,
-    make_unusable: Callable[[Api, str], None],
-) -> None:
-    train = TrainGang(api, pair, namespace, nodes(2))
-    unusable = tuple(train.pool.names)
-    with plane.binds(namespace) as binds:
-        train.create_waiting(2, minimum=3)
-        for name in unusable:
-            make_unusable(api, name)
-        others = nodes(1, cpu="2").names[-1:]
-        train.add(2)
-        wait_for(
-            lambda: binds.binds or found_no_node(api, namespace, "train-0"), 20, "it is refused"
-        )
-        assert binds.binds == []
-
-        others += nodes(1, cpu="2").names[-1:]
-        seen = binds.wait_for(3, 40)
-
-        assert {bind.node for bind in seen} <= set(others)
-        assert binds.spread_s() < WHOLE_S
-
-
 # Refusals and wake-ups
-
-
-def test_nodes_rejected_for_one_gang_are_open_to_the_next_of_its_size(
-    plane: ControlPlane,
-    api: Api,
-    pair: GangScheduler,
-    namespace: str,
-    nodes: Nodes,
-    create: Create,
-) -> None:
-    pool, far = nodes(2, cpu="4"), FarVolume(namespace)
-    create(far.volume, far.claim)
-    alike = {"cpu": "4", "scheduler": SCHEDULER}
-    gang(api, "stuck", namespace, 2, pool, volumes=[far.in_a_pod], **alike)
-    wait_until_nominated(api, namespace)
-    reported.wait_until_waiting(pair.extender, namespace, "stuck", "BackingOff")
-    api.delete_all("pods", namespace, grace_seconds=0)
-    with plane.binds(namespace) as binds:
-        # Refused at first, so that a plan decides: an arriving gang gets any free node.
-        api.create(
-            *objects.pods(2, "free", namespace, gang="free", node_selector=pool.selector, **alike)
-        )
-        for index in range(2):
-            wait_until_refused(api, namespace, f"free-{index}", "PodGroupMissing")
-        api.create(objects.pod_group("free", namespace, 2))
-
-        binds.wait_for(2, 10)
 
 
 def test_gang_refused_for_its_volumes_does_not_block_another_of_its_size(
@@ -475,3 +343,39 @@ def test_pods_refused_while_capacity_frees_up_are_woken(
 
         assert_started_whole(binds.binds, dict.fromkeys(rounds, 8))
         assert_no_node_was_overfilled(binds, 4)
+
+
+def test_capacity_reserved_for_a_starving_gang_is_open_to_pods_with_a_deadline_alone(
+    plane: ControlPlane, api: Api, namespace: str, nodes: Nodes, tmp_path: Path
+) -> None:
+    policy, name = tmp_path / "policy.yaml", "backfill-scheduler"
+    policy.write_text(f"{DEFAULT_TEXT}\nstarvation: {{after: 1s, hold: 10m}}\n")
+    pool = nodes(2, cpu="4")
+    alike = {"scheduler": name, "node_selector": pool.selector}
+    lasts = {"gang-extender.io/duration": "2h"}
+    with (
+        running_pair(plane, f"--config={policy}", scheduler_name=name) as pair,
+        plane.binds(namespace) as binds,
+    ):
+
+        def wait_until_told(gang_name: str, words: str) -> None:
+            def message() -> str:
+                return str(reported.explanation(pair.extender, namespace, gang_name)["message"])
+
+            wait_for(lambda: words in message(), 60, f"{gang_name}: {words}", seeing=message)
+
+        api.create(objects.pod("old", namespace, cpu="2", annotations=lasts, **alike))
+        binds.wait_for(1, 60)
+        gang(api, "large", namespace, 2, pool, cpu="4", scheduler=name)
+        wait_until_told("large", "capacity is reserved for it")
+        api.create(objects.pod("no-deadline", namespace, **alike))
+        wait_until_told("pod:no-deadline", "only gangs that activeDeadline")
+
+        api.create(objects.pod("brief", namespace, activeDeadlineSeconds=300, **alike))
+        binds.wait_for(1, 60, prefix="brief")
+        assert {bind.pod for bind in binds.binds} == {"old", "brief"}
+
+        for longer in (301, None):
+            with pytest.raises(ApiError) as refused:
+                api.patch("pods", "brief", {"spec": {"activeDeadlineSeconds": longer}}, namespace)
+            assert refused.value.status == 422

@@ -11,37 +11,15 @@ from tests import objects
 
 from .api import Api
 from .control_plane import ControlPlane
-from .scheduler_liveness import KILLED, LIVE, UNSERVED, SchedulerScene, running_scene
-from .train_gang import Pool
+from .scheduler_liveness import KILLED, LIVE, SchedulerScene, running_scene
+from .train_gang import Nodes
 from .waiting import wait_for
-
-Nodes = Callable[..., Pool]
-
-LAST_HOOK = "gang_extender_last_hook_timestamp_seconds"
 
 
 @pytest.fixture
 def scene(plane: ControlPlane, api: Api, namespace: str, nodes: Nodes) -> Iterator[SchedulerScene]:
     with running_scene(plane, api, namespace, nodes(1, cpu="4")) as made:
         yield made
-
-
-def test_gang_of_an_unserved_scheduler_name_reserves_nothing(scene: SchedulerScene) -> None:
-    scene.create_gang("stray", 4, UNSERVED)
-    scene.wait_until_reported("stray", "SchedulerSilent")
-    scene.create_gang("train", 4, LIVE)
-
-    scene.wait_until_running("train", 4, 15)
-
-    wait_for(lambda: scene.pods_without_scheduler(UNSERVED) >= 1, 60, "the pods have no scheduler")
-    assert scene.extender.metric(LAST_HOOK, scheduler=UNSERVED) == 0
-    assert scene.extender.metric(LAST_HOOK, scheduler=LIVE) > 1e9
-    note = (
-        f"scheduler {UNSERVED}: no kube-scheduler has called for pods of scheduler name {UNSERVED}"
-    )
-    assert note in scene.extender.page("/readyz")
-    assert scene.extender.page("/readyz").startswith("ok\n")
-    assert scene.pods_without_scheduler(LIVE) == 0
 
 
 def test_dead_kube_scheduler_is_noticed_and_its_gangs_start_after_its_restart(

@@ -1,8 +1,13 @@
-"""Status and events on the real API server: the same messages everywhere, and few writes."""
+"""Status, events, recordings and messages: the same everywhere, and few writes."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import json
+import re
+import subprocess
+import sys
+from itertools import count
+from pathlib import Path
 
 from tests import objects
 
@@ -11,11 +16,8 @@ from .api import Api, Object
 from .components import http_json
 from .control_plane import ControlPlane
 from .reported import wait_until_running
-from .train_gang import GangScheduler, Pool, gang, running_pair
+from .train_gang import Create, GangScheduler, Nodes, gang, running_pair
 from .waiting import wait_for
-
-Nodes = Callable[..., Pool]
-Create = Callable[..., list[Object]]
 
 #: The scheduler name of a test's own pair.
 OWN = "status-scheduler"
@@ -44,39 +46,6 @@ def test_waiting_gang_has_the_same_message_in_condition_event_api_and_command_li
     assert answer["message"].startswith("needs 3 x 1 cpu")
     assert "; 1 slot free" in answer["message"]
     assert [(need["members"], need["slots"]) for need in answer["needs"]] == [(3, free)]
-
-
-def test_status_of_a_running_gang_counts_its_members(
-    api: Api, gang_scheduler: GangScheduler, namespace: str, nodes: Nodes
-) -> None:
-    gang(api, "train", namespace, 3, nodes(1))
-
-    running = wait_until_running(api, "train", namespace, 3)
-
-    conditions = {each["type"]: each for each in running["conditions"]}
-    assert conditions["Scheduled"]["status"] == "True"
-    assert conditions["Unschedulable"]["status"] == "False"
-    assert reported.events(api, namespace, "train") == []
-
-
-def test_change_of_reason_is_one_event(
-    api: Api, gang_scheduler: GangScheduler, namespace: str, nodes: Nodes
-) -> None:
-    pool = nodes(1, cpu="3")
-    extender = gang_scheduler.extender
-    gang(api, "late", namespace, 2, pool, min_member=3)
-    reported.wait_until_reported(api, extender, namespace, "late", "NotEnoughMembers")
-    gang(api, "first", namespace, 2, pool)
-    wait_until_running(api, "first", namespace, 2)
-    api.create(objects.pod("late-2", namespace, gang="late", node_selector=pool.selector))
-    reported.wait_until_reported(api, extender, namespace, "late", "InsufficientCapacity")
-    for index in range(2):
-        api.delete("pods", f"first-{index}", namespace, grace_seconds=0)
-    wait_until_running(api, "late", namespace, 3)
-
-    reasons = [each.reason for each in reported.events(api, namespace, "late")]
-    assert reasons[:2] == ["NotEnoughMembers", "InsufficientCapacity"]
-    assert set(reasons[2:]) <= {"Running"}
 
 
 def test_missing_pod_group_is_reported_on_the_pod(
@@ -185,3 +154,104 @@ def test_extender_writes_at_most_three_times_per_gang_pod(
 def phases(api: Api, namespace: str) -> set[str]:
     groups = api.list(objects.POD_GROUPS, namespace)
     return {group.get("status", {}).get("phase", "") for group in groups}
+
+
+def message_of(api: Api, namespace: str) -> str:
+    """Return kube-scheduler's message about the first pod of the gang."""
+    conditions = api.get("pods", "big-0", namespace)["status"].get("conditions", [])
+    found = (each for each in conditions if each["type"] == "PodScheduled")
+    return str(next(found, {}).get("message", ""))
+
+
+def refusals(pair: GangScheduler) -> float:
+    return pair.extender.metric(
+        "gang_extender_hook_answers_total", verb="filter", outcome="InsufficientCapacity"
+    )
+
+
+def test_pods_that_come_and_go_do_not_change_the_message_of_a_waiting_gang(
+    api: Api, gang_scheduler: GangScheduler, namespace: str, nodes: Nodes
+) -> None:
+    pool = nodes(4, cpu="4")
+    others = count()
+
+    def move() -> None:
+        """Create a pod on the next node, so that the gang never fits, and delete the previous."""
+        number = next(others)
+        node = pool.names[number % len(pool.names)]
+        api.create(objects.pod(f"other-{number}", namespace, scheduler="others", nodeName=node))
+        if number:
+            api.delete("pods", f"other-{number - 1}", namespace, grace_seconds=0)
+
+    move()
+    gang(api, "big", namespace, 4, pool, cpu="4")
+    reported.wait_until_waiting(gang_scheduler.extender, namespace, "big", "InsufficientCapacity")
+    # Now each node has been offered to the gang once.
+    move()
+    wait_for(
+        lambda: re.search(r"\b4 InsufficientCapacity", message_of(api, namespace)),
+        20,
+        "the message counts all its nodes",
+        seeing=lambda: message_of(api, namespace),
+    )
+    messages = set()
+    for _ in range(8):
+        tried = refusals(gang_scheduler)
+        move()
+        wait_for(
+            lambda before=tried: refusals(gang_scheduler) >= before + 4,
+            20,
+            "kube-scheduler has tried each of them again",
+        )
+        messages.add(message_of(api, namespace))
+
+    assert len(messages) == 1, messages
+
+
+def test_refused_events_are_counted_and_not_logged_as_warnings(
+    plane: ControlPlane, namespace: str
+) -> None:
+    gang(plane.api, "train", namespace, 2, cpu="999999", scheduler=OWN)
+    with running_pair(plane, "--log-level=debug", scheduler_name=OWN) as pair:
+
+        def counted(outcome: str) -> float:
+            labels = {"kind": "Event", "outcome": outcome}
+            return pair.extender.metric("gang_extender_status_writes_total", **labels)
+
+        wait_for(lambda: counted("written"), 60, "an event says that it waits")
+        # Without kube-controller-manager a namespace stays terminating.
+        plane.api.delete("namespaces", namespace)
+        plane.api.delete("pods", "train-1", namespace, grace_seconds=0)
+        wait_for(lambda: counted("gone"), 60, "the next event is refused")
+        log = pair.extender.log_since_start()
+
+    lines = [line for line in log.splitlines() if "not written" in line]
+    assert not [line for line in lines if '"level": "warning"' in line]
+    assert "because it is being terminated" in log
+
+
+def test_recording_replays_without_a_difference(
+    plane: ControlPlane, api: Api, namespace: str, nodes: Nodes, tmp_path: Path
+) -> None:
+    folder, pool = tmp_path / "recording", nodes(2, cpu="4")
+    with (
+        running_pair(plane, f"--record={folder}", scheduler_name=OWN) as pair,
+        plane.binds(namespace) as binds,
+    ):
+        for name in ("red", "blue"):
+            gang(api, name, namespace, 5, pool, scheduler=OWN)
+        for bind in binds.wait_for(5, 20):
+            api.delete("pods", bind.pod, namespace)
+        binds.wait_for(10, 30)
+        cycles = "gang_extender_recorded_cycles_total"
+        wait_for(
+            lambda: pair.extender.metric(cycles, outcome="written") >= 3,
+            20,
+            "three cycles are recorded",
+        )
+        pair.extender.kill()  # recorded cycles survive a crash
+
+    replay = [sys.executable, "-m", "extender", "replay", str(folder), "-o", "json"]
+    ran = subprocess.run(replay, capture_output=True, text=True)
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    assert json.loads(ran.stdout)["cycles"] >= 3

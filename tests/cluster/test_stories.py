@@ -67,23 +67,3 @@ def test_embedded_and_real_cluster_have_the_same_outcomes(
     )
 
     assert not found, "\n".join(found)
-
-
-def test_different_decision_of_the_embedded_cluster_is_reported(
-    plane: ControlPlane, story_pair: StoryPair, namespace: str
-) -> None:
-    story = STORIES["family"]
-    without_ceilings = policy_parser.DEFAULT_TEXT.replace("  - name: proportion\n", "")
-
-    found = differences(
-        story,
-        {
-            EMBEDDED: run_story(story, EmbeddedCluster(without_ceilings)),
-            REAL: run_on_real_cluster(plane, story_pair, namespace, story),
-        },
-    )
-
-    assert found == [
-        "story family, step 2, second: on the embedded cluster: runs 3;"
-        " on the real control plane: waits QueueAtCapability",
-    ]

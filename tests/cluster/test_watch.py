@@ -1,13 +1,10 @@
 """The watch against the real API server: the cache agrees with it after any disturbance.
 
-Connections are cut, the API server is killed and paused, and objects are invalid.
+Connections are cut, the API server is killed and frozen, and objects are invalid.
 """
 
 from __future__ import annotations
 
-import selectors
-import socket
-import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
@@ -30,6 +27,7 @@ from tests.unit.cache.test_convergence import as_figures
 
 from .api import Api, ApiError
 from .control_plane import ControlPlane
+from .replicas import ServerLink
 from .waiting import wait_for
 
 SCHEDULERS = frozenset({"gang-scheduler"})
@@ -41,76 +39,10 @@ NOTICED_S = 20.0
 RECOVERED_S = 15.0
 
 
-class NetworkLink:
-    """A connection to the API server that can be cut, restored, and silenced."""
-
-    def __init__(self, port: int) -> None:
-        self._target = ("127.0.0.1", port)
-        self._listener = socket.create_server(("127.0.0.1", 0), backlog=64)
-        self._pairs: set[tuple[socket.socket, socket.socket]] = set()
-        self._silent: set[tuple[socket.socket, socket.socket]] = set()
-        self._is_cut = threading.Event()
-        threading.Thread(target=self._accept, daemon=True).start()
-
-    @property
-    def port(self) -> int:
-        port: int = self._listener.getsockname()[1]
-        return port
-
-    def silence(self) -> None:
-        """Drop all data of the open connections, without closing them."""
-        self._silent |= self._pairs
-
-    def cut(self) -> None:
-        self._is_cut.set()
-        for pair in tuple(self._pairs):
-            for end in pair:
-                with suppress(OSError):
-                    end.shutdown(socket.SHUT_RDWR)
-
-    def restore(self) -> None:
-        self._is_cut.clear()
-
-    def close(self) -> None:
-        self.cut()
-        self._listener.close()
-
-    def _accept(self) -> None:
-        while True:
-            try:
-                near = self._listener.accept()[0]
-            except OSError:
-                return
-            if self._is_cut.is_set():
-                near.close()
-                continue
-            try:
-                far = socket.create_connection(self._target)
-            except OSError:
-                near.close()
-                continue
-            threading.Thread(target=self._forward, args=((near, far),), daemon=True).start()
-
-    def _forward(self, pair: tuple[socket.socket, socket.socket]) -> None:
-        self._pairs.add(pair)
-        near, far = pair
-        with near, far, selectors.DefaultSelector() as ready, suppress(OSError):
-            ready.register(near, selectors.EVENT_READ, far)
-            ready.register(far, selectors.EVENT_READ, near)
-            while True:
-                for key, _ in ready.select():
-                    data = key.fileobj.recv(1 << 16)
-                    if not data:
-                        return
-                    if pair not in self._silent:
-                        key.data.sendall(data)
-        self._pairs.discard(pair)
-
-
 class WatchedCache:
     """A cache that watches through a link, and a comparison with the API server."""
 
-    def __init__(self, plane: ControlPlane, link: NetworkLink, **rest: Any) -> None:
+    def __init__(self, plane: ControlPlane, link: ServerLink, **rest: Any) -> None:
         self._api = plane.api
         found = ApiClient.load(str(plane.kubeconfig("extender")))
         endpoint = ApiServer(
@@ -155,10 +87,9 @@ class WatchedCache:
 @contextmanager
 def watching(
     plane: ControlPlane, silence_s: float = LIMITS.silence_s, **rest: Any
-) -> Iterator[tuple[WatchedCache, NetworkLink]]:
+) -> Iterator[tuple[WatchedCache, ServerLink]]:
     with ExitStack() as running:
-        link = NetworkLink(plane.apiserver.ports[0])
-        running.callback(link.close)
+        link = running.enter_context(ServerLink(plane.apiserver.ports[0]))
         limits = WatchLimits(absent_s=0.2, silence_s=silence_s)
         watched = WatchedCache(plane, link, limits=limits, **rest)
         watched.watches.start()

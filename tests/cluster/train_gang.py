@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -41,6 +41,11 @@ class Pool:
 
     names: list[str]
     selector: dict[str, str]
+
+
+#: Of the fixtures `nodes` and `create`.
+Nodes = Callable[..., Pool]
+Create = Callable[..., list[Object]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,11 +186,19 @@ def set_budget(api: Api, name: str, namespace: str, *, allowed: int, lag: int = 
 
 @contextmanager
 def running_pair(
-    plane: ControlPlane, *arguments: str, scheduler_name: str
+    plane: ControlPlane, *arguments: str, scheduler_name: str, config: Sequence[str] = ()
 ) -> Iterator[GangScheduler]:
+    """Run an extender with *arguments*, and a kube-scheduler with the options *config*."""
     name = f"--scheduler-name={scheduler_name}"
     with (
         plane.extender(name, *arguments) as extender,
-        plane.scheduler(plane.scheduler_config(extender, name)) as scheduler,
+        plane.scheduler(plane.scheduler_config(extender, name, *config)) as scheduler,
     ):
         yield GangScheduler(extender, scheduler)
+
+
+def train_pair(
+    plane: ControlPlane, *arguments: str, config: Sequence[str] = ()
+) -> AbstractContextManager[GangScheduler]:
+    """Run a pair for a `TrainGang`: binds of an incomplete gang wait as long as a test needs."""
+    return running_pair(plane, OURS[1], *arguments, scheduler_name=SCHEDULER, config=config)

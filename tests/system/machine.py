@@ -70,7 +70,7 @@ TROUBLES = (
     "a_running_pod_changes",
     "an_urgent_gang_comes",
     "an_urgent_pod_comes",
-    "ask_for_a_pass",
+    "request_cycle",
     "delete_gang",
     "delete_group",
     "delete_pod",
@@ -83,7 +83,7 @@ TROUBLES = (
     "volumes_nowhere",
 )
 #: Which watches deliver a change at once. The others deliver when a rule says so.
-LISTENERS = ("both", "extender", "scheduler", "nobody")
+WATCHES = ("both", "extender", "scheduler", "neither")
 INDEXES = range(6)
 EITHER = (True, False)
 SELDOM = (False,) * 7 + (True,)
@@ -130,50 +130,50 @@ class SystemMachine(RuleBasedStateMachine):
             self.world.api.put(thing)
         named = tuple(queue.name for queue in QUEUES[kind] if queue.name not in ("q3", "top"))
         self.queues = named or ("",)
-        self.world.all_hear()
-        self.world.make_pass()
+        self.world.deliver()
+        self.world.run_cycle()
         self.world.advance(1.0)
         self.world.api.answers_at_once = prompt
 
     # People
 
-    @rule(what=one_of(KINDS, INDEXES), who=st.sampled_from(LISTENERS))
-    def create_gang(self, what, who):
+    @rule(what=one_of(KINDS, INDEXES), watches=st.sampled_from(WATCHES))
+    def create_gang(self, what, watches):
         (size, surplus, cpu, gpu), index = what
         if self.has_capacity_for(size + surplus):
             self.world.create_gang(
                 self.name(), size + surplus, least=size, cpu=cpu, gpu=gpu, queue=self.queue(index)
             )
-            self.deliver_to(who)
+            self.deliver_to(watches)
 
-    @rule(what=one_of((1, 1, 2), (1, 2), INDEXES, SELDOM), who=st.sampled_from(LISTENERS))
-    def create_pods(self, what, who):
+    @rule(what=one_of((1, 1, 2), (1, 2), INDEXES, SELDOM), watches=st.sampled_from(WATCHES))
+    def create_pods(self, what, watches):
         cpu, count, index, gpu = what
         for _ in range(count):
             if self.has_capacity_for(1):
                 self.world.create_pod(self.name(), cpu=cpu, gpu=gpu, queue=self.queue(index))
-        self.deliver_to(who)
+        self.deliver_to(watches)
 
-    @rule(index=st.sampled_from(INDEXES), who=st.sampled_from(LISTENERS))
-    def create_a_gang_that_comes_in_pieces(self, index, who):
+    @rule(index=st.sampled_from(INDEXES), watches=st.sampled_from(WATCHES))
+    def create_a_gang_that_comes_in_pieces(self, index, watches):
         self.world.create_group(self.name(), index % 2 + 1, queue=self.queue(index))
-        self.deliver_to(who)
+        self.deliver_to(watches)
 
     @precondition(lambda self: self.world.api.groups)
-    @rule(what=one_of(INDEXES, (1, 1, 4)), who=st.sampled_from(LISTENERS))
-    def add_a_member(self, what, who):
+    @rule(what=one_of(INDEXES, (1, 1, 4)), watches=st.sampled_from(WATCHES))
+    def add_a_member(self, what, watches):
         index, cpu = what
         groups = sorted(self.world.api.groups)
         if self.has_capacity_for(1):
             gang = self.world.api.groups[groups[index % len(groups)]].name
             self.world.create_member(self.name(), gang, cpu=cpu)
-            self.deliver_to(who)
+            self.deliver_to(watches)
 
-    @rule(what=one_of(INDEXES, range(3)), who=st.sampled_from(LISTENERS))
-    def disturb(self, what, who):
+    @rule(what=one_of(INDEXES, range(3)), watches=st.sampled_from(WATCHES))
+    def disturb(self, what, watches):
         index, trouble = what
         getattr(self, self.troubles[trouble % len(self.troubles)])(index)
-        self.deliver_to(who)
+        self.deliver_to(watches)
 
     def slow_volumes(self, index):
         for name in self.pick(self.waiting(), index):
@@ -213,8 +213,8 @@ class SystemMachine(RuleBasedStateMachine):
     def restart_the_scheduler(self, index):
         self.world.restart_scheduler(index)
 
-    def ask_for_a_pass(self, index):
-        self.world.ask_for_a_pass()
+    def request_cycle(self, index):
+        self.world.request_cycle()
 
     def an_urgent_pod_comes(self, index):
         if self.has_capacity_for(1):
@@ -234,8 +234,8 @@ class SystemMachine(RuleBasedStateMachine):
     # The watches and the API server
 
     @precondition(lambda self: self.world.api.to_extender or self.world.api.to_scheduler)
-    @rule(what=one_of(LISTENERS[:3], (1, None)))
-    def hear(self, what):
+    @rule(what=one_of(WATCHES[:3], (1, None)))
+    def deliver_changes(self, what):
         self.deliver_to(*what)
 
     @precondition(lambda self: self.world.api.in_flight)
@@ -256,7 +256,7 @@ class SystemMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.world.scheduler.active)
     @rule(index=st.sampled_from(INDEXES))
     def schedule_while_a_pass_goes_on(self, index):
-        self.world.meanwhile = self.world.system.make_pass
+        self.world.meanwhile = self.world.system.run_cycle
         self.schedule((index, 1, 0))
         self.world.meanwhile = None
 
@@ -277,18 +277,18 @@ class SystemMachine(RuleBasedStateMachine):
 
     @precondition(lambda self: not self.world.system.is_planning)
     @rule()
-    def begin_pass(self):
-        self.world.begin_pass()
+    def begin_cycle(self):
+        self.world.begin_cycle()
 
     @precondition(lambda self: self.world.system.is_planning)
     @rule(steps=st.sampled_from((1, 1, 2, 3)))
-    def continue_pass(self, steps):
+    def continue_cycle(self, steps):
         for _ in range(steps):
-            self.world.continue_pass()
+            self.world.continue_cycle()
 
     @rule()
-    def make_pass(self):
-        self.world.make_pass()
+    def run_cycle(self):
+        self.world.run_cycle()
 
     # Time
 
@@ -309,11 +309,11 @@ class SystemMachine(RuleBasedStateMachine):
     def has_capacity_for(self, count) -> bool:
         return len(self.world.api.pods) + count <= MOST_PODS
 
-    def deliver_to(self, who, count=None):
-        if who in ("both", "extender"):
-            self.world.extender_hears(count)
-        if who in ("both", "scheduler"):
-            self.world.scheduler_hears(count)
+    def deliver_to(self, watches, count=None):
+        if watches in ("both", "extender"):
+            self.world.deliver_to_extender(count)
+        if watches in ("both", "scheduler"):
+            self.world.deliver_to_scheduler(count)
 
     def waiting(self) -> list[str]:
         return [seen.pod.name for seen in self.world.api.pods.values() if not seen.pod.node]
@@ -333,7 +333,7 @@ class SystemMachine(RuleBasedStateMachine):
         try:
             if not self.world.referee.has_found_something:
                 self.world.api.answers_at_once = True
-                self.world.finish_pass()
+                self.world.finish_cycle()
                 self.world.run_out(AFTERWARDS_S)
                 self.world.referee.check_everything_that_fits_has_started()
         finally:

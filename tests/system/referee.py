@@ -36,7 +36,7 @@ ORPHAN_S = 5.0
 GANGLESS_S = 30.0
 #: Bindings that were sent together are answered within this time.
 PARTIAL_S = 15.0
-PASS_S = 1.3
+CYCLE_S = 1.3
 #: A gang that waits for less than this has no backfill reservation yet.
 FENCED_S = 500.0
 
@@ -78,8 +78,8 @@ class Referee:
         #: The cycle after this one has seen everything that was delivered.
         self._unplanned_until = 0
         # What the extender's watch has delivered.
-        self._heard_nodes: dict[str, Node] = {}
-        self._heard_pods: dict[PodUid, Pod] = {}
+        self._received_nodes: dict[str, Node] = {}
+        self._received_pods: dict[PodUid, Pod] = {}
         self._gone_since: dict[PodUid, float] = {}
         #: Pods that had a reservation when the watch showed their end.
         self._orphans: set[PodUid] = set()
@@ -89,7 +89,7 @@ class Referee:
         self._refused: dict[PodUid, int] = {}
         self._woken: dict[PodUid, tuple[int, float]] = {}
         self._wakes_read = 0
-        self._pass_wanted: tuple[float, int] | None = None
+        self._cycle_wanted: tuple[float, int] | None = None
         # What was counted last time.
         self._reserved_since: dict[PodUid, float] = {}
         self._taken: dict[str, Resources] = {}
@@ -103,16 +103,16 @@ class Referee:
 
     # ── events ────────────────────────────────────────────────────────────────────────────
 
-    def heard(self, change: Change) -> None:
+    def received(self, change: Change) -> None:
         """Note what the extender's watch has delivered."""
-        self.note(f"the extender hears of {_name(change)}")
+        self.note(f"the extender receives {_name(change)}")
         if not _is_waiting_pod(change):
-            self._unplanned_until = self._system.passes + self._system.is_planning
+            self._unplanned_until = self._system.cycles + self._system.is_planning
         if isinstance(change, Delete):
             if change.kind is Kind.NODE:
-                self._heard_nodes.pop(change.key, None)
+                self._received_nodes.pop(change.key, None)
             elif change.kind is Kind.POD:
-                self._heard_pods.pop(PodUid(change.key), None)
+                self._received_pods.pop(PodUid(change.key), None)
                 self._gone_since[PodUid(change.key)] = self._time.monotonic()
                 if change.key in self._reserved_since:
                     self._orphans.add(PodUid(change.key))
@@ -120,15 +120,15 @@ class Referee:
                 self._groupless_since[GangKey(change.key)] = self._time.monotonic()
         elif isinstance(change, Upsert):
             if isinstance(change.item, Node):
-                self._heard_nodes[change.item.name] = change.item
+                self._received_nodes[change.item.name] = change.item
             elif isinstance(change.item, SeenPod):
-                self._heard_pods[change.item.pod.uid] = change.item.pod
+                self._received_pods[change.item.pod.uid] = change.item.pod
 
     @property
     def has_found_something(self) -> bool:
         return bool(self._breaches)
 
-    def hurt(self, gang: GangKey) -> None:
+    def disturbed(self, gang: GangKey) -> None:
         """Note that something happened to a gang that may leave it incomplete."""
         self._hurt.add(gang)
 
@@ -140,10 +140,10 @@ class Referee:
         """Note an unexpected exception of a part. The parts log it and continue."""
         self._breach("crash", words)
 
-    def pass_wanted(self) -> None:
+    def cycle_requested(self) -> None:
         """Note the request of a planning cycle."""
-        if self._pass_wanted is None:
-            self._pass_wanted = (self._time.monotonic(), self._system.passes)
+        if self._cycle_wanted is None:
+            self._cycle_wanted = (self._time.monotonic(), self._system.cycles)
 
     def filtered(
         self,
@@ -181,7 +181,7 @@ class Referee:
         others = [seen for uid, seen in self._api.pods.items() if uid != pod.uid]
         queue = member.queue or DEFAULT_QUEUE
         is_plain = (
-            self._system.passes > self._unplanned_until
+            self._system.cycles > self._unplanned_until
             and not self._system.is_planning
             and not self._system.reservations()
             and not self._api.bindings
@@ -204,7 +204,7 @@ class Referee:
         )
 
     def _is_good_for(self, pod: Pod, name: str) -> bool:
-        return self._scheduler.fits(pod, name) and _stands(self._heard_nodes.get(name))
+        return self._scheduler.fits(pod, name) and _stands(self._received_nodes.get(name))
 
     def answered(self, order: BindOrder, error: str) -> None:
         """Judge the answer to a bind call."""
@@ -225,7 +225,7 @@ class Referee:
                 self._judge_whole(gang, orders)
 
     def _judge_node(self, order: BindOrder, seen: SeenPod) -> None:
-        node = self._heard_nodes.get(order.node)
+        node = self._received_nodes.get(order.node)
         is_member = seen.membership.named and self._minimum(seen.membership.key) > 1
         if is_member and not _stands(node):
             self._breach("node", f"{order.name} is bound to {order.node}, seen tainted or gone")
@@ -329,7 +329,7 @@ class Referee:
             )
 
     def _views(self, name: str) -> list[Node]:
-        views = (self._api.nodes.get(name), self._heard_nodes.get(name))
+        views = (self._api.nodes.get(name), self._received_nodes.get(name))
         return [each for each in views if each is not None]
 
     def _judge_queues(
@@ -395,8 +395,8 @@ class Referee:
 
     def _planned_total(self) -> Resources:
         """Return the highest total since the snapshot of the last plan, which its queues use."""
-        self._totals.append((self._system.passes, self._total()))
-        least = self._system.passes - 1
+        self._totals.append((self._system.cycles, self._total()))
+        least = self._system.cycles - 1
         self._totals = [each for each in self._totals if each[0] >= least]
         most = NOTHING
         for _, total in self._totals:
@@ -405,7 +405,7 @@ class Referee:
 
     def _total(self) -> Resources:
         """Add up the allocatable resources of all nodes, including those that take no pods."""
-        names = {*self._api.nodes, *self._heard_nodes}
+        names = {*self._api.nodes, *self._received_nodes}
         views = ([each.allocatable for each in self._views(name)] for name in names)
         return sum((both[0].at_least(both[-1]) for both in views), NOTHING)
 
@@ -479,8 +479,8 @@ class Referee:
                 self._breach("awake", f"{each.uid} has {each.node} and sleeps for {now - since} s")
 
     def _knows_unschedulable(self, uid: PodUid) -> bool:
-        heard = self._heard_pods.get(uid)
-        return uid in self._refused or bool(heard and heard.refusal)
+        seen = self._received_pods.get(uid)
+        return uid in self._refused or bool(seen and seen.refusal)
 
     def _was_woken(self, uid: PodUid) -> bool:
         on_its_way = (
@@ -499,14 +499,14 @@ class Referee:
         self, reservations: Sequence[SystemReservation]
     ) -> None:
         have = {each.uid for each in reservations}
-        held = {self._gang_of(uid) for uid in self._scheduler.calls if uid in self._api.pods}
+        called = {self._gang_of(uid) for uid in self._scheduler.calls if uid in self._api.pods}
         for uid, assumed in self._scheduler.assumed.items():
             seen = self._api.pods.get(uid)
             if seen is None or assumed.call is not None or assumed.answered or seen.pod.node:
                 continue
             gang = seen.membership.key
-            is_fine = gang in self._api.groups and _stands(self._heard_nodes.get(assumed.node))
-            waits = gang in held and gang not in self._started
+            is_fine = gang in self._api.groups and _stands(self._received_nodes.get(assumed.node))
+            waits = gang in called and gang not in self._started
             if waits and seen.membership.named and is_fine and uid not in have:
                 self._breach(
                     "waiting", f"{uid} is in PreBind, the other binds wait, its reservation ended"
@@ -526,13 +526,13 @@ class Referee:
     # Planning cycles
 
     def _check_wanted_pass(self) -> None:
-        if self._pass_wanted is None:
+        if self._cycle_wanted is None:
             return
-        since, passes = self._pass_wanted
-        if self._system.passes > passes:
-            self._pass_wanted = None
-        elif self._time.monotonic() - since > PASS_S:
-            self._pass_wanted = None
+        since, cycles = self._cycle_wanted
+        if self._system.cycles > cycles:
+            self._cycle_wanted = None
+        elif self._time.monotonic() - since > CYCLE_S:
+            self._cycle_wanted = None
             self._breach("cycle", "a cycle was requested, and none was made")
 
     # ── after the last step ───────────────────────────────────────────────────────────────

@@ -1,6 +1,6 @@
 """The extender under test, assembled for a story. Only this module knows its parts.
 
-It passes events and calls to the parts (watch, filter, bind, cycles, time) and shows what they have
+It cycles events and calls to the parts (watch, filter, bind, cycles, time) and shows what they have
 reserved. When the parts change, this file follows, and the stories stay as they are.
 
 A planning cycle stops after its snapshot, after its plan, and before every step that it runs in the
@@ -36,7 +36,7 @@ from extender.planner.policy import Policy
 from extender.ports import BindOrder, EvictOrder, WakeOrder
 from extender.reservations import apply_plan
 from extender.reservations.ledger import LOOK_S
-from extender.reservations.probe import LOOK_S as SUMMONS_LOOK_S, SchedulerProbe
+from extender.reservations.probe import LOOK_S as PROBE_LOOK_S, SchedulerProbe
 from extender.settings import Settings
 from extender.sim.api_server import ApiServer
 from extender.sim.clock import VirtualClock
@@ -95,17 +95,17 @@ class System:
             dispatch=self,
             reporter=self,
             metrics=self.metrics,
-            in_loop=self._errand,
+            in_loop=self._in_loop,
         )
         self._published, self._gate, self._runner = core.published, core.gate, core.permit
         self._ledger, self._cycle = core.ledger, core.planning
         PeriodicTask(time, core.ledger.check_due, every_s=LOOK_S).start()
         PeriodicTask(
-            time, SchedulerProbe(cluster, self._wake, list).probe, every_s=SUMMONS_LOOK_S
+            time, SchedulerProbe(cluster, self._wake, list).probe, every_s=PROBE_LOOK_S
         ).start()
-        self._pass: Stepwise | None = None
+        self._running_cycle: Stepwise | None = None
         #: Planning cycles that were completed.
-        self.passes = 0
+        self.cycles = 0
 
     def _observer(self) -> Observer:
         """Return the observers of the permit runner."""
@@ -113,17 +113,17 @@ class System:
 
     # ── events ────────────────────────────────────────────────────────────────────────────
 
-    def hear(self, change: Change) -> None:
+    def apply(self, change: Change) -> None:
         """Apply a change from the watch."""
         self._cluster.apply(change)
 
     def tick(self) -> None:
         """Let the planner's thread check whether a cycle is due, as it does periodically."""
-        if self._pass is None and self._cycle.is_due():
-            self._run_pass()
-            self.passes += 1
+        if self._running_cycle is None and self._cycle.is_due():
+            self._run_cycle()
+            self.cycles += 1
 
-    def ask_for_a_pass(self) -> None:
+    def request_cycle(self) -> None:
         """Request a cycle, as the dispatcher of evictions does after an answer."""
         self._cycle.request_cycle()
 
@@ -167,38 +167,38 @@ class System:
 
     @property
     def is_planning(self) -> bool:
-        return self._pass is not None
+        return self._running_cycle is not None
 
-    def begin_pass(self) -> None:
+    def begin_cycle(self) -> None:
         """Begin a planning cycle and stop at the checkpoint after its snapshot.
 
         The step before it only cleans up. A cycle that stopped there would see everything.
         """
-        self._pass = begun = Stepwise(self._run_pass)
-        while self._pass is not None and begun.at != SNAPSHOT_TAKEN:
-            self.continue_pass()
+        self._running_cycle = begun = Stepwise(self._run_cycle)
+        while self._running_cycle is not None and begun.at != SNAPSHOT_TAKEN:
+            self.continue_cycle()
 
-    def continue_pass(self) -> None:
+    def continue_cycle(self) -> None:
         """Continue to the next checkpoint, if a cycle is running."""
-        if self._pass is not None and not self._pass.go_on():
-            self._pass = None
-            self.passes += 1
+        if self._running_cycle is not None and not self._running_cycle.go_on():
+            self._running_cycle = None
+            self.cycles += 1
 
-    def finish_pass(self) -> None:
-        while self._pass is not None:
-            self.continue_pass()
+    def finish_cycle(self) -> None:
+        while self._running_cycle is not None:
+            self.continue_cycle()
 
-    def make_pass(self) -> None:
+    def run_cycle(self) -> None:
         """Run a planning cycle, or finish the running one."""
-        if self._pass is None:
-            self.begin_pass()
-        self.finish_pass()
+        if self._running_cycle is None:
+            self.begin_cycle()
+        self.finish_cycle()
 
     def close(self) -> None:
-        if self._pass is not None:
-            self._pass.abandon()
+        if self._running_cycle is not None:
+            self._running_cycle.abandon()
 
-    def _run_pass(self) -> None:
+    def _run_cycle(self) -> None:
         usual, apply_plan.SLICE = apply_plan.SLICE, 1
         try:
             self._cycle.run_once()
@@ -211,17 +211,17 @@ class System:
         self._stand_still("plan made")
         return plan
 
-    def _errand(self, step: Callable[[], bool]) -> bool:
+    def _in_loop(self, step: Callable[[], bool]) -> bool:
         self._stand_still("errand")
         return step()
 
     def _stand_still(self, name: str) -> None:
-        if self._pass is not None:
-            self._pass.checkpoint(name)
+        if self._running_cycle is not None:
+            self._running_cycle.checkpoint(name)
 
     # ── scheduler liveness ────────────────────────────────────────────────────────────────
 
-    def meet_scheduler(self) -> None:
+    def mark_scheduler_live(self) -> None:
         """Receive a call of kube-scheduler about a pod deleted long ago."""
         self._cluster.liveness.hook_called(
             Pod(uid=PodUid("gone"), namespace="a", name="gone", shape=Shape(), scheduler=SCHEDULER)

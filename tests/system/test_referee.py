@@ -25,7 +25,7 @@ def world() -> Iterator[World]:
     made = World()
     made.create_node("n1", 4)
     made.create_node("n2", 4)
-    made.all_hear()
+    made.deliver()
     reserve(made)
     yield made
     made.close()
@@ -96,7 +96,7 @@ def test_a_node_that_shrinks_below_its_pods_is_no_breach(world: World) -> None:
     send(world, ("old", "n1"))
 
     world.shrink("n1", cpu=1)
-    world.all_hear()
+    world.deliver()
 
     world.referee.check()
 
@@ -104,13 +104,13 @@ def test_a_node_that_shrinks_below_its_pods_is_no_breach(world: World) -> None:
 def test_a_reservation_on_a_node_that_is_known_to_have_shrunk(world: World) -> None:
     world.create_pod("web", cpu=4)
     world.shrink("n1", cpu=1)
-    promised = reservation("web", "pod:web", cpu=4)
-    reserve(world, promised)
+    reserved = reservation("web", "pod:web", cpu=4)
+    reserve(world, reserved)
     world.referee.check()  # the extender's watch has not shown it
     reserve(world)
-    world.extender_hears()
+    world.deliver_to_extender()
 
-    broken(world, "capacity", lambda: reserve(world, promised))
+    broken(world, "capacity", lambda: reserve(world, reserved))
 
 
 def test_a_queue_above_its_ceiling(world: World) -> None:
@@ -128,7 +128,7 @@ def test_a_queue_above_its_ceiling_with_what_runs_there_without_its_pod_group(
     world.create_gang("lost", 2, cpu=1, queue="q")
     send(world, ("lost-0", "n1"), ("lost-1", "n1"))
     world.delete_group("lost")
-    world.all_hear()
+    world.deliver()
     world.create_pod("web", cpu=2)
 
     broken(world, "ceiling", lambda: reserve(world, reservation("web", "pod:web", cpu=2)))
@@ -178,14 +178,14 @@ def test_a_reservation_for_a_deleted_pod(world: World) -> None:
     world.create_pod("web")
     reserve(world, reservation("web", "pod:web"))
     world.delete_pod("web")
-    world.extender_hears()
+    world.deliver_to_extender()
 
     broken(world, "owner", lambda: world.advance(6, busy=False))
 
 
 def test_a_placeholder_of_a_gang_without_members(world: World) -> None:
     world.create_group("train", 2)
-    world.extender_hears()
+    world.deliver_to_extender()
     reserve(world, reservation("to-come", "train", is_placeholder=True))
 
     broken(world, "owner", lambda: world.advance(6, busy=False))
@@ -195,7 +195,7 @@ def test_a_reservation_for_a_deleted_gang(world: World) -> None:
     world.create_gang("train", 2)
     reserve(world, reservation("train-0", "train"))
     world.delete_group("train")
-    world.extender_hears()
+    world.deliver_to_extender()
 
     broken(world, "owner", lambda: world.advance(31, busy=False))
 
@@ -222,9 +222,9 @@ def test_a_wake_up_before_the_refusal_does_not_count(world: World) -> None:
     world.api.wake([WakeOrder(uid=uid("train-0"), namespace="a", name="train-0")])
     world.referee.check()
     _refuse_all(world)
-    world.scheduler_hears()
+    world.deliver_to_scheduler()
     world.schedule_pod("train-0")
-    world.scheduler_hears()
+    world.deliver_to_scheduler()
     world.schedule_all()
 
     broken(world, "awake", lambda: world.advance(2, busy=False))
@@ -237,7 +237,7 @@ def test_a_member_in_prebind_whose_reservation_ends_while_other_binds_wait(world
     both = [reservation(f"train-{number}", "train", is_tentative=False) for number in range(2)]
     reserve(world, *both)
     world.scheduler.prebind_s["train-1"] = 30.0
-    world.scheduler_hears()
+    world.deliver_to_scheduler()
     world.schedule_all()
     world.send_binds()
 
@@ -247,7 +247,7 @@ def test_a_member_in_prebind_whose_reservation_ends_while_other_binds_wait(world
 def test_a_binding_to_a_tainted_node(world: World) -> None:
     world.create_gang("train", 2)
     world.taint("n1")
-    world.extender_hears()
+    world.deliver_to_extender()
 
     broken(world, "node", lambda: send(world, ("train-0", "n1"), ("train-1", "n2")))
 
@@ -255,7 +255,7 @@ def test_a_binding_to_a_tainted_node(world: World) -> None:
 def test_a_binding_to_a_node_that_is_too_small_by_now(world: World) -> None:
     world.create_gang("train", 2, cpu=2)
     world.shrink("n1", cpu=1)
-    world.extender_hears()
+    world.deliver_to_extender()
 
     broken(world, "node", lambda: send(world, ("train-0", "n1"), ("train-1", "n2")))
 
@@ -263,7 +263,7 @@ def test_a_binding_to_a_node_that_is_too_small_by_now(world: World) -> None:
 def test_an_ordinary_binding_to_a_node_that_is_too_small_by_now(world: World) -> None:
     world.create_pod("web", cpu=4)
     world.shrink("n1", cpu=1)
-    world.extender_hears()
+    world.deliver_to_extender()
 
     broken(world, "node", lambda: send(world, ("web", "n1")))
 
@@ -285,7 +285,7 @@ def test_an_offer_that_ends_a_good_reservation_of_a_gang(world: World) -> None:
     world.create_gang("train", 2)
     reserve(world, reservation("train-0", "train"), reservation("train-1", "train", "n2"))
     _refuse_all(world, then=lambda: reserve(world))
-    world.scheduler_hears()
+    world.deliver_to_scheduler()
 
     broken(world, "reservation", world.schedule)
 
@@ -301,19 +301,19 @@ def test_an_answer_with_a_node_that_was_not_offered(world: World) -> None:
 
 def test_an_ordinary_pod_that_is_refused_without_a_reason(world: World) -> None:
     _refuse_all(world)
-    world.make_pass()
+    world.run_cycle()
     world.create_pod("web")
-    world.scheduler_hears()
+    world.deliver_to_scheduler()
 
     broken(world, "refusal", world.schedule)
 
 
 def test_an_ordinary_pod_that_is_refused_because_a_gang_waits(world: World) -> None:
     _refuse_all(world)
-    world.make_pass()
+    world.run_cycle()
     world.create_gang("train", 2)
     world.create_pod("web")
-    world.scheduler_hears()
+    world.deliver_to_scheduler()
 
     world.schedule_pod("web")
 
@@ -329,7 +329,7 @@ def test_success_without_a_binding(world: World) -> None:
 def test_a_requested_cycle_that_never_runs(world: World) -> None:
     plant(world, tick=lambda: None)
 
-    broken(world, "cycle", lambda: (world.ask_for_a_pass(), world.advance(2, busy=False)))
+    broken(world, "cycle", lambda: (world.request_cycle(), world.advance(2, busy=False)))
 
 
 def test_a_part_that_fails_and_only_logs_it(world: World) -> None:
@@ -380,7 +380,7 @@ def _refuse_gang(world: World) -> None:
     """Let kube-scheduler ask about a gang of two, refuse both, and deliver no more events."""
     world.create_gang("train", 2)
     _refuse_all(world)
-    world.scheduler_hears()
+    world.deliver_to_scheduler()
     world.schedule_all()
     assert uid("train-0") in world.scheduler.unschedulable
 

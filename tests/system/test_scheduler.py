@@ -54,7 +54,7 @@ def stage() -> Iterator[Stage]:
         made.append(world)
         for number in range(1, nodes + 1):
             world.create_node(f"n{number}", 4)
-        world.scheduler_hears()
+        world.deliver_to_scheduler()
         return world, extender
 
     yield make
@@ -65,7 +65,7 @@ def stage() -> Iterator[Stage]:
 def ask(world: World, *names: str, cpu: int = 1) -> None:
     for name in names:
         world.create_pod(name, cpu=cpu)
-    world.scheduler_hears()
+    world.deliver_to_scheduler()
     while world.scheduler.schedule():
         pass
 
@@ -75,10 +75,10 @@ def refused(stage: Stage, ways: SchedulerOptions) -> tuple[World, Scripted]:
     world, extender = stage(ways)
     extender.lets_in = False
     ask(world, "web")
-    world.scheduler_hears()
+    world.deliver_to_scheduler()
     while world.scheduler.schedule():
         pass
-    world.scheduler_hears()
+    world.deliver_to_scheduler()
     extender.offers.clear()
     assert uid("web") in world.scheduler.unschedulable
     return world, extender
@@ -106,7 +106,7 @@ def test_the_nominated_node_is_offered_alone_and_then_all_of_them(stage: Stage) 
     extender.lets_in = False
     world.create_pod("web")
     world.api.wake([WakeOrder(uid=uid("web"), namespace="a", name="web", node="n2")])
-    world.scheduler_hears()
+    world.deliver_to_scheduler()
     world.scheduler.schedule()
 
     assert [offer for _, offer in extender.offers] == [["n2"], ["n1", "n2"]]
@@ -116,7 +116,7 @@ def test_capacity_of_a_node_is_kept_for_pods_nominated_to_it(stage: Stage) -> No
     world, extender = stage()
     world.create_pod("big", cpu=4)
     world.api.wake([WakeOrder(uid=uid("big"), namespace="a", name="big", node="n1")])
-    world.scheduler_hears()
+    world.deliver_to_scheduler()
     world.scheduler.active.clear()
     ask(world, "web")
 
@@ -126,12 +126,12 @@ def test_capacity_of_a_node_is_kept_for_pods_nominated_to_it(stage: Stage) -> No
 def test_a_pod_with_scheduling_gates_is_not_tried_before_they_are_removed(stage: Stage) -> None:
     world, extender = stage()
     world.create_pod("web", gated=True)
-    world.scheduler_hears()
+    world.deliver_to_scheduler()
     world.scheduler.restart()
     assert not world.scheduler.schedule()
 
     world.api.patch(uid("web"), status_only=False, gated=False)
-    world.scheduler_hears()
+    world.deliver_to_scheduler()
 
     assert world.scheduler.schedule()
     assert extender.offers == [("web", ["n1", "n2"])]
@@ -145,7 +145,7 @@ def test_a_refused_pod_is_not_retried_until_the_extenders_patch_wakes_it(
     assert not world.scheduler.schedule()
 
     world.api.wake([WakeOrder(uid=uid("web"), namespace="a", name="web", node="n1")])
-    world.scheduler_hears()
+    world.deliver_to_scheduler()
 
     assert world.scheduler.schedule()
     assert extender.offers[0] == ("web", ["n1"])
@@ -159,7 +159,7 @@ def test_a_running_pod_that_changes_wakes_refused_ones_only_with_queueing_hints(
     world, _ = refused(stage, SchedulerOptions(hints=hints))
     world.create_pod("old")
     world.api.patch(uid("old"), node="n1")
-    world.scheduler_hears()
+    world.deliver_to_scheduler()
 
     assert (uid("web") in world.scheduler.active) is hints
 
@@ -167,7 +167,7 @@ def test_a_running_pod_that_changes_wakes_refused_ones_only_with_queueing_hints(
 def test_a_created_member_wakes_no_refused_pod(stage: Stage) -> None:
     world, _ = refused(stage, SchedulerOptions())
     world.create_pod("other")
-    world.scheduler_hears()
+    world.deliver_to_scheduler()
 
     assert world.scheduler.active == [uid("other")]
 
@@ -179,9 +179,9 @@ def test_its_own_condition_causes_a_second_try_with_queueing_hints(
     world, extender = stage(SchedulerOptions(hints=hints))
     extender.lets_in = False
     ask(world, "web")
-    world.scheduler_hears()
+    world.deliver_to_scheduler()
     while world.scheduler.schedule():
-        world.scheduler_hears()
+        world.deliver_to_scheduler()
 
     assert len(extender.offers) == questions
 
@@ -231,7 +231,7 @@ def test_a_bound_pod_is_assumed_until_its_watch_shows_it(stage: Stage) -> None:
     ask_before = len(extender.offers)
     assert uid("web") in world.scheduler.assumed
 
-    world.scheduler_hears()
+    world.deliver_to_scheduler()
     ask(world, "other")
 
     assert not world.scheduler.assumed

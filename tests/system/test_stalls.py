@@ -36,9 +36,9 @@ def gangs_at_the_moment_of_binding(make_world: MakeWorld) -> World:
     world.api.answers_at_once = False
     for gang in GANGS:
         world.create_gang(gang, SIZE)
-    world.all_hear()
-    world.make_pass()
-    world.all_hear()
+    world.deliver()
+    world.run_cycle()
+    world.deliver()
     world.schedule_all()
     world.send_binds()
     for read in [each for each in world.api.in_flight if isinstance(each, Read)]:
@@ -52,7 +52,7 @@ def take_effect(world: World, count: int) -> None:
     """Let bindings take effect that no watch shows while the API server stalls."""
     for order in world.api.bindings[:count]:
         world.api.patch(order.uid, status_only=False, node=order.node, status=Status.RUNNING)
-        world.referee.hurt(world.api.pods[order.uid].membership.key)
+        world.referee.disturbed(world.api.pods[order.uid].membership.key)
 
 
 @pytest.mark.parametrize("seconds", [10, 30])
@@ -61,18 +61,18 @@ def test_gangs_start_after_a_short_stall_of_the_api_server(
     make_world: MakeWorld, seconds: int, applied: int
 ) -> None:
     world = gangs_at_the_moment_of_binding(make_world)
-    told: list[str] = []
-    world.scheduler.on_bind_result = told.append
+    answers: list[str] = []
+    world.scheduler.on_bind_result = answers.append
     take_effect(world, applied)
     world.advance(seconds)
-    assert not told, "no bind of unknown outcome is reported as failed"
+    assert not answers, "no bind of unknown outcome is reported as failed"
 
     world.api.stalled, world.api.answers_at_once = False, True
     world.advance(WHOLE_S)
 
     assert len(world.running()) == len(GANGS) * SIZE
     assert not partly_bound(world)
-    assert not any(told), "every successful bind was reported as such"
+    assert not any(answers), "every successful bind was reported as such"
 
 
 def test_gangs_whose_calls_time_out_during_a_stall_start_whole_after_it(

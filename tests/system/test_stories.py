@@ -67,14 +67,14 @@ def test_a_member_that_is_refused_while_its_reservation_is_made_is_woken(
     world.create_pod("old", cpu=4)
     world.advance(1)
     world.create_gang("train", 2, cpu=2)
-    world.extender_hears()
-    world.make_pass()  # it has no capacity
+    world.deliver_to_extender()
+    world.run_cycle()  # it has no capacity
     world.delete_pod("old")
-    world.all_hear()
+    world.deliver()
 
-    world.meanwhile = world.make_pass  # in which it gets a reservation
+    world.meanwhile = world.run_cycle  # in which it gets a reservation
     world.schedule_pod("train-0")
-    world.all_hear()
+    world.deliver()
     world.advance(2, busy=False)
 
     assert world.places("train").keys() == {"train-0", "train-1"}
@@ -89,12 +89,12 @@ def test_a_member_whose_refusal_is_seen_after_its_reservation_was_made_is_woken(
     world = make_world(DEAF, n1=4)
     world.create_gang("train", 2, cpu=2)
     world.scheduler.volumes["train-0"] = frozenset()  # its volume is still being made
-    world.all_hear()
+    world.deliver()
     world.schedule_pod("train-0")
     assert not world.answers, "kube-scheduler had no node to ask us about"
 
-    world.make_pass()
-    world.extender_hears()
+    world.run_cycle()
+    world.deliver_to_extender()
     world.scheduler.volumes.clear()
     world.advance(2, busy=False)
 
@@ -110,11 +110,11 @@ def test_an_ordinary_pod_that_fits_nowhere_does_not_block_its_queue(
     world.create_queue("q", capability=amounts(cpu=4))
     world.create_pod("stray", cpu=4, queue="q")
     world.scheduler.volumes["stray"] = frozenset()
-    world.all_hear()
-    world.make_pass()
+    world.deliver()
+    world.run_cycle()
     world.schedule_pod("stray")
     world.create_gang("train", 2, cpu=2, queue="q")
-    world.all_hear()
+    world.deliver()
 
     world.advance(60)
 
@@ -123,12 +123,12 @@ def test_an_ordinary_pod_that_fits_nowhere_does_not_block_its_queue(
 
 def test_a_requested_cycle_runs(make_world: MakeWorld) -> None:
     world = make_world(n1=4)
-    passes = world.system.passes
+    cycles = world.system.cycles
 
-    world.ask_for_a_pass()
+    world.request_cycle()
     world.advance(1)
 
-    assert world.system.passes > passes
+    assert world.system.cycles > cycles
 
 
 # ── offers without the reserved node ──────────────────────────────────────────────────────────
@@ -137,11 +137,11 @@ def test_a_requested_cycle_runs(make_world: MakeWorld) -> None:
 def test_a_stale_nomination_ends_no_reservation_of_a_gang(make_world: MakeWorld) -> None:
     world = make_world(SchedulerOptions(clears_nominations=False), n1=4, n2=4)
     world.create_gang("train", 2, cpu=4)
-    world.extender_hears()
-    world.make_pass()
+    world.deliver_to_extender()
+    world.run_cycle()
     places = world.places("train")
     world.api.patch(uid("train-1"), nominated=places["train-0"])
-    world.scheduler_hears()
+    world.deliver_to_scheduler()
 
     world.schedule_pod("train-1")
 
@@ -158,10 +158,10 @@ def test_offers_of_a_few_nodes_at_a_time_end_no_reservation_of_a_gang(
     gangs = ("red", "green", "blue")
     for name in gangs:
         world.create_gang(name, 4, cpu=4)
-    world.extender_hears()
-    world.make_pass()
+    world.deliver_to_extender()
+    world.run_cycle()
     assert all(len(world.places(name)) == 4 for name in gangs)
-    world.scheduler_hears()
+    world.deliver_to_scheduler()
     # Members of all gangs come mixed; none of them was ever nominated.
     for number in (3, 1, 0, 2):
         for name in gangs:
@@ -180,12 +180,12 @@ def test_two_ordinary_pods_being_bound_do_not_take_the_capacity_of_a_gang(
 ) -> None:
     world = make_world(n1=4)
     world.create_gang("train", 3)
-    world.extender_hears()
-    world.make_pass()
+    world.deliver_to_extender()
+    world.run_cycle()
     assert len(world.places("train")) == 3
     world.create_pod("a")
     world.create_pod("b")
-    world.all_hear()
+    world.deliver()
     world.schedule_pod("a")
     world.schedule_pod("b")  # before the bind of the first has come
 
@@ -203,11 +203,11 @@ def test_a_plan_does_not_reserve_the_capacity_of_an_ordinary_pod_being_bound(
     world.create_gang("train", 4)
     world.time.advance(1)
     world.create_pod("web")
-    world.scheduler_hears()
+    world.deliver_to_scheduler()
     world.schedule_pod("web")  # the watch has not shown the gang yet
-    world.extender_hears()
+    world.deliver_to_extender()
 
-    world.make_pass()
+    world.run_cycle()
     world.send_binds()
     world.advance(10)
 
@@ -226,7 +226,7 @@ def test_ordinary_pods_are_admitted_while_a_gang_waits_for_gpus(
     assert len(world.running("old")) == 2
 
     world.create_pod("web")
-    world.all_hear()
+    world.deliver()
     world.schedule_pod("web")
 
     assert world.answers[-1][1], world.refusals["web"]
@@ -236,11 +236,11 @@ def test_ordinary_pods_are_admitted_in_a_queue_that_may_have_no_gpu(make_world: 
     world = make_world(c1=8)
     world.create_node("g1", cpu=8, gpu=2)
     world.create_queue("cpus", capability=amounts(cpu=8) + Resources({GPU: 0}))
-    world.all_hear()
-    world.make_pass()
+    world.deliver()
+    world.run_cycle()
 
     world.create_pod("web", queue="cpus")
-    world.all_hear()
+    world.deliver()
     world.schedule_pod("web")
 
     assert world.answers[-1][1], world.refusals["web"]
@@ -257,17 +257,17 @@ def test_filter_and_plan_do_not_use_the_same_remainder_of_a_ceiling(
     world.create_queue("q", capability=amounts(cpu=4))
     world.create_group("slow", 1, queue="q")
     world.create_group("quick", 1, queue="q")
-    world.all_hear()
-    world.make_pass()
+    world.deliver()
+    world.run_cycle()
     world.create_member("slow-0", "slow", cpu=4)
-    world.extender_hears()
+    world.deliver_to_extender()
     _take_a_snapshot(world)  # it sees only the slow one
     world.create_member("quick-0", "quick", cpu=4)
     world.scheduler.volumes["quick-0"] = frozenset({only})
-    world.scheduler_hears()
+    world.deliver_to_scheduler()
 
     world.schedule_pod("quick-0")
-    world.finish_pass()
+    world.finish_cycle()
     world.advance(5)
 
     assert len(world.running()) == 1
@@ -280,16 +280,16 @@ def test_filter_and_plan_do_not_use_the_same_remainder_of_a_parents_ceiling(
     world.create_queue("top", capability=amounts(cpu=4))
     world.create_queue("left", parent="top")
     world.create_queue("right", parent="top")
-    world.all_hear()
-    world.make_pass()
+    world.deliver()
+    world.run_cycle()
     world.create_gang("slow", 2, cpu=2, queue="left")
-    world.extender_hears()
+    world.deliver_to_extender()
     _take_a_snapshot(world)
     world.create_gang("quick", 2, cpu=2, queue="right")
-    world.all_hear()
+    world.deliver()
 
     world.schedule_pod("quick-0")
-    world.finish_pass()
+    world.finish_cycle()
     world.advance(10)
 
     assert len(world.running()) == 2
@@ -315,8 +315,8 @@ def test_gangs_of_two_queues_leave_a_third_its_guarantee(make_world: MakeWorld) 
     for number in range(5):
         world.create_gang(f"x{number}", 1, queue="q1")
         world.create_gang(f"y{number}", 1, queue="q2")
-    world.extender_hears()
-    world.make_pass()
+    world.deliver_to_extender()
+    world.run_cycle()
 
     world.advance(5)
 
@@ -330,14 +330,14 @@ def test_a_gang_admitted_by_filter_leaves_another_queue_its_guarantee(
     _three_queues(world)
     world.create_gang("slow", 4, queue="q1")
     world.create_group("quick", 4, queue="q2")
-    world.extender_hears()
+    world.deliver_to_extender()
     _take_a_snapshot(world)
     for number in range(4):
         world.create_member(f"quick-{number}", "quick")
-    world.scheduler_hears()
+    world.deliver_to_scheduler()
 
     world.schedule_pod("quick-0")
-    world.finish_pass()
+    world.finish_cycle()
     world.advance(5)
 
     assert len(world.running()) == 4
@@ -345,16 +345,16 @@ def test_a_gang_admitted_by_filter_leaves_another_queue_its_guarantee(
 
 def _take_a_snapshot(world: World) -> None:
     """Begin a cycle and stop after its snapshot. Its first stop is the step before."""
-    world.begin_pass()
-    world.continue_pass()
+    world.begin_cycle()
+    world.continue_cycle()
 
 
 def _three_queues(world: World) -> None:
     world.create_queue("q1")
     world.create_queue("q2")
     world.create_queue("q3", guarantee=amounts(cpu=4))
-    world.all_hear()
-    world.make_pass()
+    world.deliver()
+    world.run_cycle()
 
 
 # ── time ──────────────────────────────────────────────────────────────────────────────────────
@@ -365,8 +365,8 @@ def test_a_wall_clock_set_back_does_not_delay_a_gang_whose_reservation_expired(
 ) -> None:
     world = make_world(n1=4)
     world.create_gang("train", 2)
-    world.extender_hears()
-    world.make_pass()
+    world.deliver_to_extender()
+    world.run_cycle()
     world.advance(22, busy=False)  # kube-scheduler does not run, and the reservation expires
     assert not world.places("train")
 
@@ -410,8 +410,8 @@ def test_a_bind_after_its_reservation_expired_takes_no_reserved_capacity(
 ) -> None:
     world = make_world(n1=4)
     world.create_queue("q", capability=amounts(cpu=1))
-    world.all_hear()
-    world.make_pass()
+    world.deliver()
+    world.run_cycle()
     world.create_gang("slow", 1, queue="q")
     world.scheduler.prebind_s["slow-0"] = 25.0
     world.advance(22)
@@ -427,12 +427,12 @@ def test_a_gang_that_is_deleted_while_it_is_planned_gets_no_reservation(
 ) -> None:
     world = make_world(n1=4)
     world.create_gang("train", 2)
-    world.extender_hears()
+    world.deliver_to_extender()
     _take_a_snapshot(world)
     world.delete_gang("train")
-    world.extender_hears()
+    world.deliver_to_extender()
 
-    world.finish_pass()
+    world.finish_cycle()
     world.advance(6, busy=False)
 
     assert not world.places("train")
@@ -485,7 +485,7 @@ def test_a_taint_is_noticed_before_the_bindings_are_sent(make_world: MakeWorld) 
     world = make_world(n1=2, n2=2)
     node = _waiting_on(world)
     world.taint(node)
-    world.extender_hears()
+    world.deliver_to_extender()
 
     world.advance(10)
 
@@ -496,7 +496,7 @@ def test_a_node_that_shrank_is_noticed_before_the_bindings_are_sent(make_world: 
     world = make_world(n1=2, n2=2)
     node = _waiting_on(world)
     world.shrink(node, cpu=1)
-    world.extender_hears()
+    world.deliver_to_extender()
 
     world.advance(10)
 
@@ -519,17 +519,17 @@ def _waiting_on(world: World) -> str:
 def test_a_cycle_counts_pods_known_only_from_filter(make_world: MakeWorld) -> None:
     world = make_world(n1=10)
     world.create_queue("q", capability=amounts(cpu=4))
-    world.all_hear()
-    world.make_pass()
+    world.deliver()
+    world.run_cycle()
     world.create_pod("a", queue="q", cpu=2)
     world.create_pod("b", queue="q", cpu=2)
-    world.scheduler_hears()
+    world.deliver_to_scheduler()
     world.schedule_pod("a")
     world.schedule_pod("b")
 
-    world.make_pass()  # the extender's watch has shown neither of them
+    world.run_cycle()  # the extender's watch has shown neither of them
     world.create_pod("c", queue="q", cpu=2)
-    world.scheduler_hears()
+    world.deliver_to_scheduler()
     world.schedule_pod("c")
     world.advance(5)
 
@@ -546,9 +546,9 @@ def test_an_ordinary_pod_that_fits_nowhere_does_not_block_another(
     world.time.advance(1)
     world.create_pod("a")
     world.create_pod("b")
-    world.extender_hears()
-    world.make_pass()  # which plans for the pods that come first
-    world.scheduler_hears()
+    world.deliver_to_extender()
+    world.run_cycle()  # which plans for the pods that come first
+    world.deliver_to_scheduler()
 
     world.advance(60)
 
@@ -561,9 +561,9 @@ def test_ordinary_pods_that_fit_the_plan_do_not_wait_for_the_periodic_cycle(
     world = make_world(DEAF, n1=2)
     for name in ("a", "b", "c"):
         world.create_pod(name)
-    world.extender_hears()
-    world.make_pass()  # two of them fit, and nothing is left
-    world.scheduler_hears()
+    world.deliver_to_extender()
+    world.run_cycle()  # two of them fit, and nothing is left
+    world.deliver_to_scheduler()
 
     world.advance(2)
 
@@ -575,7 +575,7 @@ def test_the_reservations_of_a_gang_whose_group_is_deleted_are_released(
 ) -> None:
     world = make_world(n1=4)
     world.create_gang("train", 4)
-    world.all_hear()
+    world.deliver()
     world.schedule_pod("train-0")  # reserves capacity for all
     world.delete_group("train")
 
@@ -589,12 +589,12 @@ def test_an_admitted_member_for_which_no_node_was_found_is_woken(
 ) -> None:
     world = make_world(DEAF, n1=4)
     world.create_gang("train", 2)
-    world.all_hear()
+    world.deliver()
     world.schedule_pod("train-0")
     world.restart_scheduler()
     world.scheduler.volumes["train-0"] = frozenset()  # not attached again yet
     world.schedule_pod("train-0")
-    world.extender_hears()
+    world.deliver_to_extender()
     world.scheduler.volumes.clear()
 
     world.advance(3, busy=False)
@@ -609,12 +609,12 @@ def test_the_capacity_of_a_binding_without_an_answer_is_not_reserved_again(
     world = make_world(n1=1)
     world.create_pod("a")
     world.create_pod("b")
-    world.all_hear()
+    world.deliver()
     world.api.answers_at_once = False
     world.schedule_pod("a")
     world.send_binds()
     world.api_answers(mood="is silent")  # it is bound, and no watch has shown it
-    world.schedule_pod("b")  # kube-scheduler was told that the bind failed
+    world.schedule_pod("b")  # kube-scheduler got the failure of the bind
 
     world.send_binds()
 
@@ -629,15 +629,15 @@ def test_a_bind_after_its_reservation_expired_counts_in_its_queue_at_once(
 ) -> None:
     world = make_world(n1=4)
     world.create_queue("q", capability=amounts(cpu=2))
-    world.all_hear()
-    world.make_pass()
+    world.deliver()
+    world.run_cycle()
     world.create_pod("slow", queue="q")
     world.scheduler.prebind_s["slow"] = 25.0
     world.advance(24)
     world.time.advance(2)
     world.send_binds()
     world.create_pod("quick", queue="q", cpu=2)
-    world.scheduler_hears()
+    world.deliver_to_scheduler()
 
     world.schedule_pod("quick")
     world.advance(5)
@@ -813,8 +813,8 @@ def test_a_partial_gang_of_an_earlier_term_is_completed_before_waiting_gangs(
     world.create_member("torn-1", "torn")
     world.create_member("torn-2", "torn")
     world.create_node("n1", cpu=4)
-    world.extender_hears()
-    world.make_pass()  # no call is answered before the first plan
+    world.deliver_to_extender()
+    world.run_cycle()  # no call is answered before the first plan
 
     world.advance(3)
 
@@ -833,8 +833,8 @@ def test_the_first_pod_to_ask_a_new_leader_takes_no_capacity_of_a_partial_gang(
     world.create_member("torn-2", "torn")
     world.create_gang("other", 2)
     world.system.forget_scheduler()
-    world.all_hear()
-    world.make_pass()
+    world.deliver()
+    world.run_cycle()
 
     world.schedule_pod("other-0")
     assert not world.places("other")
@@ -851,12 +851,12 @@ def test_a_deleted_member_that_kube_scheduler_still_sees_completes_no_gang(
     """It was deleted, and the extender's watch showed that first. Its binding would find no pod."""
     world = make_world(n1=4, n2=4)
     world.create_gang("g", 2, cpu=1)
-    world.scheduler_hears()
-    world.extender_hears()
+    world.deliver_to_scheduler()
+    world.deliver_to_extender()
     if when == "after filter":
         world.schedule_pod("g-0")
     world.delete_pod("g-0")
-    world.extender_hears()
+    world.deliver_to_extender()
 
     if when == "before filter":
         world.schedule_pod("g-0")

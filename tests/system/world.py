@@ -35,7 +35,7 @@ SLICE_S = 0.5
 #: No watch delay, call to the API server or planning cycle takes longer than this.
 LAG_S = 3.0
 CALL_S = 4.0
-PASS_S = 0.5
+CYCLE_S = 0.5
 
 
 def amounts(cpu: int = 0, gpu: int = 0, memory: int = 0, pods: int = 0) -> Resources:
@@ -96,10 +96,10 @@ class World:
         self.referee = Referee(self.time, self.api, self.scheduler, self.system)
         self.api.on_bindings = self.referee.sent
         # Most stories need a live scheduler. Those about its liveness begin by forgetting it.
-        self.system.meet_scheduler()
+        self.system.mark_scheduler_live()
         self._crashes = _Crashes(self.referee)
         logging.getLogger("extender").addHandler(self._crashes)
-        self._pass_began = 0.0
+        self._cycle_began = 0.0
         #: Happens in another thread while the next question is being answered with a refusal.
         self.meanwhile: Callable[[], None] | None = None
         #: Answers of filter: (pod name, nodes).
@@ -129,11 +129,11 @@ class World:
         return kept
 
     def bind(self, order: BindOrder, answer: Callable[[str], None]) -> int:
-        def hear(error: str) -> None:
+        def answered(error: str) -> None:
             self.referee.answered(order, error)
             answer(error)
 
-        return self.system.bind(order, hear)
+        return self.system.bind(order, answered)
 
     def hang_up(self, call: int) -> None:
         self.system.hang_up(call)
@@ -198,7 +198,7 @@ class World:
     def delete_pod(self, name: str) -> None:
         self.referee.note(f"deleted: {name}")
         gone = self.api.pods[uid(name)]
-        self.referee.hurt(gone.membership.key)
+        self.referee.disturbed(gone.membership.key)
         self.api.delete_pod(gone.pod.uid)
         self.referee.check()
 
@@ -211,7 +211,7 @@ class World:
     def delete_group(self, name: str) -> None:
         if key(name) in self.api.groups:
             self.referee.note(f"deleted: group {name}")
-            self.referee.hurt(key(name))
+            self.referee.disturbed(key(name))
             self.api.delete_group(key(name))
             self.referee.check()
 
@@ -234,19 +234,19 @@ class World:
 
     # ── what is delivered ─────────────────────────────────────────────────────────────────
 
-    def extender_hears(self, count: int | None = None) -> None:
+    def deliver_to_extender(self, count: int | None = None) -> None:
         """Deliver the next *count* lines of the extender's watch, or all."""
         if not self.api.to_extender:
             return
         while self.api.to_extender and count != 0:
             change = self.api.to_extender.popleft().change
-            self.referee.heard(change)
-            self.system.hear(change)
+            self.referee.received(change)
+            self.system.apply(change)
             self.time.advance()
             count = None if count is None else count - 1
         self.referee.check()
 
-    def scheduler_hears(self, count: int | None = None) -> None:
+    def deliver_to_scheduler(self, count: int | None = None) -> None:
         if not self.api.to_scheduler:
             return
         while self.api.to_scheduler and count != 0:
@@ -254,16 +254,16 @@ class World:
             count = None if count is None else count - 1
         self.referee.check()
 
-    def all_hear(self) -> None:
-        self.extender_hears()
-        self.scheduler_hears()
+    def deliver(self) -> None:
+        self.deliver_to_extender()
+        self.deliver_to_scheduler()
 
     def api_answers(self, index: int = 0, mood: str = "answers") -> None:
         call = self.api.in_flight[index % len(self.api.in_flight)]
         if mood != "answers" and isinstance(call, Binding):
             seen = self.api.pods.get(call.order.uid)
             if seen is not None:
-                self.referee.hurt(seen.membership.key)
+                self.referee.disturbed(seen.membership.key)
         self.referee.note(f"the API server {mood}")
         self.api.answer(call, mood)
         self.referee.check()
@@ -288,7 +288,7 @@ class World:
     def schedule_all(self) -> None:
         """Let it try all pods in its queue, and receive its own writes."""
         while self.schedule():
-            self.scheduler_hears()
+            self.deliver_to_scheduler()
 
     def send_bind(self, index: int = 0) -> None:
         ready = self.scheduler.ready_to_bind
@@ -317,28 +317,28 @@ class World:
 
     # ── the planner ───────────────────────────────────────────────────────────────────────
 
-    def begin_pass(self) -> None:
-        self.referee.note("a pass begins")
-        self._pass_began = self.time.monotonic()
-        self.system.begin_pass()
+    def begin_cycle(self) -> None:
+        self.referee.note("a cycle begins")
+        self._cycle_began = self.time.monotonic()
+        self.system.begin_cycle()
         self.referee.check()
 
-    def continue_pass(self) -> None:
-        self.system.continue_pass()
+    def continue_cycle(self) -> None:
+        self.system.continue_cycle()
         self.referee.check()
 
-    def finish_pass(self) -> None:
+    def finish_cycle(self) -> None:
         while self.system.is_planning:
-            self.continue_pass()
+            self.continue_cycle()
 
-    def make_pass(self) -> None:
+    def run_cycle(self) -> None:
         if not self.system.is_planning:
-            self.begin_pass()
-        self.finish_pass()
+            self.begin_cycle()
+        self.finish_cycle()
 
-    def ask_for_a_pass(self) -> None:
-        self.referee.pass_wanted()
-        self.system.ask_for_a_pass()
+    def request_cycle(self) -> None:
+        self.referee.cycle_requested()
+        self.system.request_cycle()
         self.referee.check()
 
     # ── time ──────────────────────────────────────────────────────────────────────────────
@@ -367,24 +367,24 @@ class World:
 
     def _slice(self, seconds: float, busy: bool) -> None:
         self.time.advance(seconds)
-        self._no_longer_than_it_may()
+        self._enforce_delays()
         self.scheduler.tick()
         self.system.tick()
         self.referee.check()
         if busy:
             self.go_on()
 
-    def _no_longer_than_it_may(self) -> None:
+    def _enforce_delays(self) -> None:
         now = self.time.monotonic()
-        if self.system.is_planning and now - self._pass_began > PASS_S:
-            self.finish_pass()
+        if self.system.is_planning and now - self._cycle_began > CYCLE_S:
+            self.finish_cycle()
         self.api.time_out()
         if self.api.stalled:
             return
         while self.api.to_extender and now - self.api.to_extender[0].at > LAG_S:
-            self.extender_hears(1)
+            self.deliver_to_extender(1)
         while self.api.to_scheduler and now - self.api.to_scheduler[0].at > LAG_S:
-            self.scheduler_hears(1)
+            self.deliver_to_scheduler(1)
         for call in [each for each in self.api.in_flight if now - each.at > CALL_S]:
             self.api.answer(call)
         while self.evictions and now - self.evictions[0][1] > CALL_S:
@@ -401,7 +401,7 @@ class World:
         if not self.api.stalled:
             waiting = (self.api.to_extender, self.api.to_scheduler, self.api.in_flight)
             did = any((*waiting, self.evictions))
-            self.all_hear()
+            self.deliver()
             while self.api.in_flight:
                 self.api_answers()
             while self.evictions:
@@ -451,8 +451,8 @@ def worlds() -> Iterator[Callable[..., World]]:
         made.append(World(ways, policy))
         for name, cpu in nodes.items():
             made[-1].create_node(name, cpu)
-        made[-1].all_hear()
-        made[-1].make_pass()
+        made[-1].deliver()
+        made[-1].run_cycle()
         made[-1].advance(1)
         return made[-1]
 

@@ -57,8 +57,8 @@ class Hour:
                 world.create_node(f"n{number}", cpu=8)
             for queue in ("batch", "research"):
                 world.create_queue(queue, weight=1, created=world.time.now())
-            world.all_hear()
-            world.make_pass()
+            world.deliver()
+            world.run_cycle()
             for tick in range(HOUR):
                 self._act(tick)
                 world.advance(EVERY_S, busy=self.is_scheduling)
@@ -112,8 +112,8 @@ class Hour:
         there = (*api.nodes.values(), *api.queues.values(), *api.groups.values())
         for thing in (*there, *api.pods.values()):
             api.to_extender.append(WatchEvent(Upsert(thing), world.time.monotonic()))
-        world.extender_hears()
-        world.make_pass()
+        world.deliver_to_extender()
+        world.run_cycle()
         self._standby, self.name = None, "new"
 
     # Scrapes

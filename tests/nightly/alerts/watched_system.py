@@ -52,7 +52,7 @@ class WatchedSystem(System):
             clock=time,
             pending=self._cluster.pending_evictions,
         )
-        self._evictions.on_objection(self.ask_for_a_pass)
+        self._evictions.on_objection(self.request_cycle)
         self._reporter = Reporter(
             writer=RecordingWriter(),
             events=self._events,

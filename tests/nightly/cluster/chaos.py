@@ -28,7 +28,6 @@ from tests.cluster.candidates import Candidates, behind_a_service
 from tests.cluster.components import http_json
 from tests.cluster.control_plane import API_SERVER, SCHEDULER, ControlPlane
 from tests.cluster.extender_process import REPOSITORY
-from tests.cluster.proxy import Proxy, ProxyLoop
 from tests.cluster.replicas import Service
 from tests.cluster.steal_time import DISTURBED, StealMonitor
 from tests.cluster.waiting import wait_for
@@ -36,6 +35,7 @@ from tests.nightly.faults.breaches import Bounds
 from tests.nightly.faults.cluster_state import World, added
 from tests.nightly.faults.excluded_spans import Spans
 from tests.nightly.faults.observer import Observer
+from tests.nightly.faults.proxy import Proxy, ProxyLoop
 from tests.nightly.faults.record import RESTED, Change, Line, Promised, Record
 from tests.nightly.faults.recorders import HookRecorder, name_hook
 from tests.nightly.faults.stepped_clock import PLANTED

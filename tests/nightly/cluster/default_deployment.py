@@ -11,11 +11,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from tests.cluster.api import Object
-from tests.cluster.applied import AppliedPod
-from tests.cluster.cluster_ip import ClusterIp
 from tests.cluster.components import Scheduler
 from tests.cluster.extender_process import REPOSITORY
 from tests.cluster.users import EXTENDER_NAMESPACE
+from tests.nightly.cluster.applied import AppliedPod
+from tests.nightly.cluster.cluster_ip import ClusterIp
 
 from .installation import Installation
 from .shell import commands

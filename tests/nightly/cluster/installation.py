@@ -10,12 +10,12 @@ from pathlib import Path
 
 from tests import objects
 from tests.cluster.api import Object
-from tests.cluster.applied import AppliedPod
 from tests.cluster.components import WRITES
 from tests.cluster.control_plane import ControlPlane
-from tests.cluster.kubelet import Kubelet
 from tests.cluster.users import EXTENDER_NAMESPACE
 from tests.cluster.waiting import wait_for
+from tests.nightly.cluster.applied import AppliedPod
+from tests.nightly.cluster.kubelet import Kubelet
 
 from .shell import Shell
 

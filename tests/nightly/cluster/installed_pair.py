@@ -22,12 +22,12 @@ from prometheus_client.samples import Sample
 from extender.planner.policy_parser import DEFAULT_TEXT
 from tests import objects
 from tests.cluster.api import Object
-from tests.cluster.applied import CREDENTIALS, SCHEDULER_PORT, AppliedPod, Container
 from tests.cluster.components import http_json
 from tests.cluster.control_plane import MANIFESTS, RBAC_KINDS, ControlPlane
 from tests.cluster.processes import NeverReady
 from tests.cluster.users import EXTENDER_NAMESPACE
 from tests.cluster.waiting import wait_for
+from tests.nightly.cluster.applied import CREDENTIALS, SCHEDULER_PORT, AppliedPod, Container
 
 OVERLAY = MANIFESTS / "overlays" / "second-scheduler"
 #: The node of the pair.

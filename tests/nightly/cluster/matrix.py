@@ -23,20 +23,15 @@ from tests.cluster.extender_process import REPOSITORY
 
 #: The tests for every minor; the first checks that the selected minor runs.
 COMPATIBILITY = (
-    "tests/cluster/test_versions.py",
-    "tests/cluster/test_gangs.py",
     "tests/cluster/test_hooks.py",
-    "tests/cluster/test_waiting_bind_races.py",
-    "tests/cluster/test_binding_races.py",
-    "tests/cluster/test_timeouts.py",
-    "tests/cluster/test_crash.py",
-    "tests/cluster/test_many_gangs.py",
+    "tests/cluster/test_gangs.py",
+    "tests/cluster/test_races.py",
     "tests/cluster/test_reservations.py",
 )
 
 PERMISSIONS = (
     "tests/nightly/cluster/test_permissions.py",
-    "tests/cluster/test_hook_secret.py",
+    "tests/cluster/test_hooks.py",
 )
 
 HEAD = """\

@@ -12,7 +12,7 @@ from contextlib import ExitStack
 
 from tests import objects
 from tests.cluster.api import Api, Object
-from tests.cluster.latency_proxy import LatencyProxy
+from tests.nightly.cluster.latency_proxy import LatencyProxy
 
 from .siege_attacks import Attack, AttackedCluster, WriterContext, WrittenObjects
 from .tenants import Step, again, main, write

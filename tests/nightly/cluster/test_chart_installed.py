@@ -12,10 +12,10 @@ import pytest
 from extender.cli.scheduler_config import FOLDER
 from tests import objects
 from tests.cluster.binaries import ensure, require
-from tests.cluster.cluster_ip import ClusterIp
 from tests.cluster.extender_process import REPOSITORY
 from tests.cluster.users import EXTENDER_NAMESPACE
 from tests.cluster.waiting import wait_for
+from tests.nightly.cluster.cluster_ip import ClusterIp
 
 from .installation import Installation, empty_cluster
 from .shell import commands

@@ -8,13 +8,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 from tests import objects
-from tests.cluster.applied import Ports
 from tests.cluster.binaries import ensure
 from tests.cluster.components import answers
 from tests.cluster.control_plane import SCHEDULER, ControlPlane
 from tests.cluster.extender_process import REPOSITORY
 from tests.cluster.processes import Program
 from tests.cluster.waiting import wait_for
+from tests.nightly.cluster.applied import Ports
 
 from .shell import commands
 

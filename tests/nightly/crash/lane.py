@@ -22,12 +22,12 @@ import yaml
 from tests import objects
 from tests.cluster.api import ApiError, Object
 from tests.cluster.control_plane import ControlPlane
-from tests.cluster.faults import Script
 from tests.cluster.observer import BindObserver
 from tests.cluster.processes import NeverReady
-from tests.cluster.proxy import Proxy, ProxyLoop
 from tests.cluster.waiting import wait_for
+from tests.nightly.faults.fault_points import Script
 from tests.nightly.faults.observer import Observer
+from tests.nightly.faults.proxy import Proxy, ProxyLoop
 from tests.nightly.faults.record import (
     Killed,
     NodeSet,

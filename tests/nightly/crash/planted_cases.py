@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.cluster.faults import Fault, FaultPoint
 from tests.nightly.faults import bindings, calls, partial_gangs
+from tests.nightly.faults.fault_points import Fault, FaultPoint
 
 from .scenes import SCENES
 from .time_breaches import GIVEN_UP, WRONG_END

@@ -9,9 +9,9 @@ from typing import Any
 
 from tests import objects
 from tests.cluster.api import Object
-from tests.cluster.faults import Script
 from tests.cluster.waiting import wait_for
 from tests.nightly.faults.breaches import Bounds
+from tests.nightly.faults.fault_points import Script
 from tests.nightly.faults.record import Asked
 
 from .lane import NODES, SCHEDULER, Lane

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from tests import objects
-from tests.cluster.faults import Fault
 from tests.cluster.waiting import wait_for
+from tests.nightly.faults.fault_points import Fault
 from tests.nightly.faults.record import Killed
 
 from .lane import CPUS, LIMIT, LIMITED, QUEUES, SCHEDULER, URGENT

@@ -6,7 +6,7 @@ import statistics
 from collections import Counter
 from collections.abc import Sequence
 
-from tests.cluster.faults import Fault
+from tests.nightly.faults.fault_points import Fault
 
 from .walk import TOO_MUCH, Outcome
 

@@ -20,12 +20,12 @@ from pathlib import Path
 import urllib3
 
 from tests.cluster.api import ApiError
-from tests.cluster.faults import KILLS, Fault, FaultPoint, Script, faults_of
-from tests.cluster.proxy import ProxyLoop
 from tests.cluster.steal_time import steal_time
 from tests.nightly.faults import partial_gangs
 from tests.nightly.faults.breaches import Bounds
+from tests.nightly.faults.fault_points import KILLS, Fault, FaultPoint, Script, faults_of
 from tests.nightly.faults.planted import SHORT_SILENCE
+from tests.nightly.faults.proxy import ProxyLoop
 from tests.nightly.faults.record import Asked, CutOff, Record
 from tests.nightly.faults.verdict import Verdict, judge
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from tests.cluster.faults import hook_site, pod_in, site_of
-from tests.cluster.framing import Answer, Request
+from tests.nightly.faults.fault_points import hook_site, pod_in, site_of
+from tests.nightly.faults.framing import Answer, Request
 
 from .record import Answered, Asked, BindingAnswered, CutOff, Record
 

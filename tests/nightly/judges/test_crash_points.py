@@ -10,8 +10,6 @@ from typing import Any
 
 import pytest
 
-from tests.cluster.faults import Fault, FaultPoint, faults_of
-from tests.cluster.proxy import ProxyLoop
 from tests.nightly.crash import walk
 from tests.nightly.crash.forked import ForkedExtender
 from tests.nightly.crash.lane import BIND_TIMEOUT_S, Lane, RestartableRecord
@@ -29,7 +27,9 @@ from tests.nightly.crash.time_breaches import (
     are_all_of_time,
 )
 from tests.nightly.crash.walk import Lanes, Outcome, Try, choose, given_up, points_of, print_outcome
+from tests.nightly.faults.fault_points import Fault, FaultPoint, faults_of
 from tests.nightly.faults.planted import PLANTS
+from tests.nightly.faults.proxy import ProxyLoop
 from tests.nightly.faults.record import Asked, CutOff, Killed, Promised, Ready, Record
 from tests.nightly.faults.recorders import EXTENDER
 from tests.nightly.faults.verdict import RULES, returns

@@ -6,7 +6,7 @@ import pytest
 
 from extender.kube.reflector import WatchLimits
 from extender.kube.watch import Watch
-from tests.cluster.faults import (
+from tests.nightly.faults.fault_points import (
     Call,
     Fault,
     FaultPoint,

@@ -11,9 +11,9 @@ from contextlib import closing, contextmanager
 
 import pytest
 
-from tests.cluster.faults import Fault, FaultPoint, Script, site_of
-from tests.cluster.framing import ConnectionClosed, Request, frame, read_request
-from tests.cluster.proxy import Proxy, ProxyLoop
+from tests.nightly.faults.fault_points import Fault, FaultPoint, Script, site_of
+from tests.nightly.faults.framing import ConnectionClosed, Request, frame, read_request
+from tests.nightly.faults.proxy import Proxy, ProxyLoop
 
 BOUND = b"HTTP/1.1 201 Created\r\ncontent-length: 2\r\n\r\n{}"
 WATCH = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n"

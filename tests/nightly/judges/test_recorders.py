@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from tests.cluster.framing import Answer, Head, Request
+from tests.nightly.faults.framing import Answer, Head, Request
 from tests.nightly.faults.record import Answered, Asked, BindingAnswered, CutOff, Record
 from tests.nightly.faults.recorders import BindingRecorder, HookRecorder, name_call, name_hook
 

@@ -165,19 +165,19 @@ class Week:
         }
         picky = Pod(uid=PodUid(f"uid-picky-{name}"), name=f"picky-{name}", shape=shape, **about)
         member = Membership(key=GangKey(f"ns-{name}/pod:picky-{name}"))
-        self.system.hear(Upsert(SeenPod(picky, member)))
-        self.system.hear(Upsert(SeenPod(replace(picky, role=f"role-{name}"), member)))
+        self.system.apply(Upsert(SeenPod(picky, member)))
+        self.system.apply(Upsert(SeenPod(replace(picky, role=f"role-{name}"), member)))
         done = replace(picky, status=Status.SUCCEEDED, node="n1")
-        self.system.hear(Upsert(SeenPod(done, member)))
-        self.system.hear(Delete(Kind.POD, picky.uid))
+        self.system.apply(Upsert(SeenPod(done, member)))
+        self.system.apply(Delete(Kind.POD, picky.uid))
         # Woken, and deleted before the watch shows it.
         self.system.pod_woken(picky.uid, "n1")
         other = Pod(
             uid=PodUid(f"uid-other-{name}"), name="s", shape=shape, node=f"node-{name}",
             status=Status.RUNNING, ours=False, **{**about, "scheduler": "default-scheduler"},
         )  # fmt: skip
-        self.system.hear(Upsert(SeenPod(other, Membership(key=key(f"s-{name}"), named=True))))
-        self.system.hear(Delete(Kind.POD, other.uid))
+        self.system.apply(Upsert(SeenPod(other, Membership(key=key(f"s-{name}"), named=True))))
+        self.system.apply(Delete(Kind.POD, other.uid))
 
     def _create_policy(self, name: str) -> None:
         namespace = f"ns-{name}"
@@ -191,13 +191,13 @@ class Week:
             DisruptionBudget(namespace=namespace, name="budget", selector=(need,), least=2),
             PodGroup(namespace=namespace, name="idle", min_member=2, dialect=VOLCANO, uid=name),
         ):
-            self.system.hear(Upsert(item, VOLCANO if isinstance(item, Queue) else ""))
+            self.system.apply(Upsert(item, VOLCANO if isinstance(item, Queue) else ""))
 
     def _delete_policy(self, name: str) -> None:
         namespace = f"ns-{name}"
-        self.system.hear(Delete(Kind.QUEUE, f"queue-{name}", VOLCANO))
-        self.system.hear(Delete(Kind.NAMESPACE, namespace))
-        self.system.hear(Delete(Kind.PRIORITY_CLASS, f"class-{name}"))
-        self.system.hear(Delete(Kind.QUOTA, f"{namespace}/quota"))
-        self.system.hear(Delete(Kind.BUDGET, f"{namespace}/budget"))
-        self.system.hear(Delete(Kind.GROUP, f"{namespace}/idle", VOLCANO))
+        self.system.apply(Delete(Kind.QUEUE, f"queue-{name}", VOLCANO))
+        self.system.apply(Delete(Kind.NAMESPACE, namespace))
+        self.system.apply(Delete(Kind.PRIORITY_CLASS, f"class-{name}"))
+        self.system.apply(Delete(Kind.QUOTA, f"{namespace}/quota"))
+        self.system.apply(Delete(Kind.BUDGET, f"{namespace}/budget"))
+        self.system.apply(Delete(Kind.GROUP, f"{namespace}/idle", VOLCANO))

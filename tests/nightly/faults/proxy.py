@@ -17,8 +17,9 @@ from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from typing import Any, Protocol, Self, TypeAlias, TypeVar
 
-from .faults import STATUSES, Call, Fault, Script, error_response
-from .framing import (
+from tests.cluster.replicas import ROUND_S, stop_accepting
+from tests.nightly.faults.fault_points import STATUSES, Call, Fault, Script, error_response
+from tests.nightly.faults.framing import (
     LAST_CHUNK,
     Answer,
     ConnectionClosed,
@@ -43,8 +44,6 @@ _EVENT = re.compile(rb'^\{"type":"([A-Z]+)"')
 _LIST_ENDS = b'"k8s.io/initial-events-end":"true"'
 _NAME = re.compile(rb'"name":"([^"]+)"')
 _AT_ONCE = struct.pack("ii", 1, 0)
-#: Time for the event loop to run what is scheduled.
-ROUND_S = 0.01
 
 
 class TrafficObserver(Protocol):
@@ -110,15 +109,6 @@ async def _end_everything() -> None:
     await asyncio.gather(*tasks, return_exceptions=True)
     # The loop closes aborted connections in its next iteration.
     await asyncio.sleep(ROUND_S)
-
-
-async def stop_accepting(server: asyncio.Server) -> None:
-    """Close *server* without losing a connection that it is accepting."""
-    for each in server.sockets:
-        asyncio.get_running_loop().remove_reader(each.fileno())
-    # A server that is closed while it accepts a connection leaks it.
-    await asyncio.sleep(ROUND_S)
-    server.close()
 
 
 class Proxy:

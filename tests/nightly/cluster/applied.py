@@ -31,14 +31,13 @@ from urllib.request import HTTPSHandler, ProxyHandler, build_opener
 import yaml
 
 from extender.settings import Settings
-
-from .api import Object
-from .binaries import ensure
-from .control_plane import SCHEDULER, ControlPlane
-from .extender_process import REPOSITORY
-from .ports import free_ports
-from .processes import Program
-from .users import User, write_kubeconfig
+from tests.cluster.api import Object
+from tests.cluster.binaries import ensure
+from tests.cluster.control_plane import SCHEDULER, ControlPlane
+from tests.cluster.extender_process import REPOSITORY
+from tests.cluster.ports import free_ports
+from tests.cluster.processes import Program
+from tests.cluster.users import User, write_kubeconfig
 
 ADDRESS = re.compile(r"\b(127\.0\.0\.1|0\.0\.0\.0):(\d+)\b")
 PROBES = ("startupProbe", "livenessProbe", "readinessProbe")

@@ -12,12 +12,11 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Self
 
-from tests.cluster.applied import AppliedPod
-
-from .api import ApiError, Object
-from .control_plane import ControlPlane
-from .polling import Poller
-from .processes import NeverReady
+from tests.cluster.api import ApiError, Object
+from tests.cluster.control_plane import ControlPlane
+from tests.cluster.polling import Poller
+from tests.cluster.processes import NeverReady
+from tests.nightly.cluster.applied import AppliedPod
 
 #: Interval for listing pods and probing.
 POLL_S = 0.25

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Self
 
-from .api import Api, Object
+from tests.cluster.api import Api, Object
+from tests.cluster.polling import Poller
+from tests.cluster.replicas import PortForward
+
 from .kubelet import Kubelet
-from .polling import Poller
-from .replicas import PortForward
 
 SLICES = "endpointslices.discovery.k8s.io/v1"
 POLL_S = 0.1
