@@ -136,34 +136,6 @@ def test_an_unusable_ca_is_refused_in_one_line(tmp_path: Path, spoil: object, wo
     assert words in result.output
 
 
-@pytest.mark.parametrize(
-    ("argument", "words"),
-    [
-        ("--host=https://x", "neither a DNS name nor an IP address"),
-        ("--host=", "neither a DNS name nor an IP address"),
-        ("--client-name=", "cannot be the name of a certificate"),
-        (
-            f"--client-name={'x' * 65}",
-            "cannot be the name of a certificate; use 1 to 64 characters",
-        ),
-    ],
-)
-def test_invalid_certificate_names_are_refused(tmp_path: Path, argument: str, words: str) -> None:
-    result = run(tmp_path / "none", argument)
-
-    assert (result.exit_code, words in result.output) == (2, True)
-    assert not (tmp_path / "none").exists()
-
-
-def test_a_directory_that_cannot_be_written_is_reported_in_one_line(tmp_path: Path) -> None:
-    (tmp_path / "file").touch()
-
-    result = run(tmp_path / "file" / "below")
-
-    assert (result.exit_code, result.output.count("\n")) == (2, 1)
-    assert "below: cannot be written: Not a directory" in result.output
-
-
 def test_the_client_certificate_has_the_given_name_and_is_for_clients_only(tmp_path: Path) -> None:
     make(tmp_path, "--client-name=me")
 
