@@ -217,24 +217,21 @@ def test_an_extender_with_a_different_plan_is_reported(ops_url: str, history: Ga
 def test_a_volcano_job_and_a_deployment_are_expanded_into_pods(
     ops_url: str, tmp_path: Path
 ) -> None:
-    spec = {"containers": [{"name": "main", "resources": {"requests": {"cpu": "1"}}}]}
-    tasks = [
-        {"name": "head", "replicas": 1, "template": {"spec": spec}},
-        {"name": "work", "replicas": 2, "template": {"spec": spec}},
-    ]
+    template = {"spec": objects.pod("x")["spec"]}
+    roles = (("head", 1), ("work", 2))
+    tasks = [{"name": name, "replicas": each, "template": template} for name, each in roles]
+    specs = {
+        ("batch.volcano.sh/v1alpha1", "Job", "mpi"): {"minAvailable": 2, "tasks": tasks},
+        ("apps/v1", "Deployment", "web"): {"replicas": 2, "template": template},
+    }
     things = [
         {
-            "apiVersion": "batch.volcano.sh/v1alpha1",
-            "kind": "Job",
-            "metadata": {"name": "mpi", "namespace": "a"},
-            "spec": {"minAvailable": 2, "queue": "right", "tasks": tasks},
-        },
-        {
-            "apiVersion": "apps/v1",
-            "kind": "Deployment",
-            "metadata": {"name": "web", "namespace": "a"},
-            "spec": {"replicas": 2, "template": {"spec": {**spec, "schedulerName": "volcano"}}},
-        },
+            "apiVersion": version,
+            "kind": kind,
+            "metadata": {"name": name, "namespace": "a"},
+            "spec": spec,
+        }
+        for (version, kind, name), spec in specs.items()
     ]
     file = tmp_path / "both.yaml"
     file.write_text(yaml.safe_dump_all(things))
