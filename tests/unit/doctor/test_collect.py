@@ -271,14 +271,6 @@ def test_invalid_settings_are_a_problem_with_the_error_of_serve() -> None:
     ]
 
 
-def test_a_terminating_pod_is_not_counted() -> None:
-    cluster = fake_cluster()
-    leaving = cluster.held[f"{HOME}/pods"]["items"][1]
-    leaving["metadata"]["deletionTimestamp"] = "2026-11-16T11:00:00Z"
-
-    assert names(cluster.collect()) == ["StandbyNotSynced"]
-
-
 def test_a_missing_permission_is_named_with_a_command_that_shows_it() -> None:
     cluster = fake_cluster()
     cluster.denied.add("create pods/eviction")
@@ -290,14 +282,6 @@ def test_a_missing_permission_is_named_with_a_command_that_shows_it() -> None:
         "kubectl auth can-i create pods --subresource=eviction"
         " --as=system:serviceaccount:gang-system:gang-extender" in caught.mend
     )
-
-
-def test_permissions_for_a_kind_that_is_not_installed_are_not_checked() -> None:
-    cluster = fake_cluster()
-    cluster.denied |= {"get podgroups", "patch queues/status"}
-    cluster.held[CRDS] = listed()
-
-    assert names(cluster.collect()) == ["CRDMissing", "CRDMissing"]
 
 
 def test_the_feature_gates_of_a_kubeadm_scheduler_are_read_from_its_command() -> None:
@@ -314,11 +298,19 @@ def test_the_feature_gates_of_a_kubeadm_scheduler_are_read_from_its_command() ->
     assert names(other.collect()) == ["NativeGangs"]
 
 
-def test_only_the_given_namespace_is_checked() -> None:
+def test_objects_that_do_not_count_are_left_out() -> None:
     cluster = fake_cluster()
-    path = "/apis/apps/v1/namespaces/elsewhere/deployments"
-    cluster.held[path] = listed()
+    leaving = cluster.held[f"{HOME}/pods"]["items"][1]
+    leaving["metadata"]["deletionTimestamp"] = "2026-11-16T11:00:00Z"
+    assert names(cluster.collect()) == ["StandbyNotSynced"], "a terminating pod"
 
+    cluster = fake_cluster()
+    cluster.denied |= {"get podgroups", "patch queues/status"}
+    cluster.held[CRDS] = listed()
+    assert names(cluster.collect()) == ["CRDMissing", "CRDMissing"], "rights to a missing kind"
+
+    path = "/apis/apps/v1/namespaces/elsewhere/deployments"
+    cluster.held = {**fake_cluster().held, path: listed()}
     assert names(cluster.collect(namespace="elsewhere")) == ["NotInstalled"]
     assert f"GET {path}" in cluster.asked
 
