@@ -305,6 +305,10 @@ def test_objects_that_do_not_count_are_left_out() -> None:
     assert names(cluster.collect()) == ["StandbyNotSynced"], "a terminating pod"
 
     cluster = fake_cluster()
+    containers(cluster)["extender"]["args"] = ["top"]
+    assert cluster.collect().installed == (), "a Deployment that does not serve"
+
+    cluster = fake_cluster()
     cluster.denied |= {"get podgroups", "patch queues/status"}
     cluster.held[CRDS] = listed()
     assert names(cluster.collect()) == ["CRDMissing", "CRDMissing"], "rights to a missing kind"

@@ -166,6 +166,13 @@ def test_the_description_of_a_scenario_does_not_control_the_terminal(small: str)
     assert "\x1b" not in told.stdout
 
 
+def test_an_unknown_scenario_lists_the_shipped_ones() -> None:
+    told = simulate("-f", "nowhere.yaml")
+
+    assert told.exit_code == 2
+    assert "deadlock" in told.stderr
+
+
 def test_a_time_series_keeps_its_mean() -> None:
     line = TimeSeries(100.0)
     line.add(0.5, 0.0, 50.0)
