@@ -1,4 +1,4 @@
-"""The generated certificates work for the hook port and for kube-scheduler."""
+"""`gang-extender certificates` and `pair`: certificates and secrets of hooks and their callers."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import base64
 import ssl
 import stat
 from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 import yaml
@@ -13,8 +15,10 @@ from click.testing import CliRunner, Result
 from cryptography import x509
 
 from extender.cli.main import main
+from extender.tls import hook_secret
 from extender.tls.certificates import Files, NamedFile, check_files
 from extender.tls.server import ClientNames, PortCertificates
+from tests.unit.cli.test_bad_input import SHIPPED
 
 NAMES = {f"{name}.{end}" for name in ("ca", "server", "client") for end in ("crt", "key")}
 
@@ -136,34 +140,6 @@ def test_an_unusable_ca_is_refused_in_one_line(tmp_path: Path, spoil: object, wo
     assert words in result.output
 
 
-@pytest.mark.parametrize(
-    ("argument", "words"),
-    [
-        ("--host=https://x", "neither a DNS name nor an IP address"),
-        ("--host=", "neither a DNS name nor an IP address"),
-        ("--client-name=", "cannot be the name of a certificate"),
-        (
-            f"--client-name={'x' * 65}",
-            "cannot be the name of a certificate; use 1 to 64 characters",
-        ),
-    ],
-)
-def test_invalid_certificate_names_are_refused(tmp_path: Path, argument: str, words: str) -> None:
-    result = run(tmp_path / "none", argument)
-
-    assert (result.exit_code, words in result.output) == (2, True)
-    assert not (tmp_path / "none").exists()
-
-
-def test_a_directory_that_cannot_be_written_is_reported_in_one_line(tmp_path: Path) -> None:
-    (tmp_path / "file").touch()
-
-    result = run(tmp_path / "file" / "below")
-
-    assert (result.exit_code, result.output.count("\n")) == (2, 1)
-    assert "below: cannot be written: Not a directory" in result.output
-
-
 def test_the_client_certificate_has_the_given_name_and_is_for_clients_only(tmp_path: Path) -> None:
     make(tmp_path, "--client-name=me")
 
@@ -189,3 +165,84 @@ def test_secrets_contain_all_files_but_the_key_of_the_ca(
             "tls.crt": (tmp_path / f"{word}.crt").read_bytes(),
             "tls.key": (tmp_path / f"{word}.key").read_bytes(),
         }
+
+
+def run_pair(folder: Path, written: Path | str = SHIPPED, code: int = 0) -> str:
+    words = ["pair", f"--scheduler-config={written}", f"--directory={folder}"]
+    ran = CliRunner().invoke(main, words)
+    assert ran.exit_code == code, ran.output
+    return str(ran.output)
+
+
+def configuration(folder: Path) -> Any:
+    return yaml.safe_load((folder / "scheduler-config.yaml").read_text())
+
+
+def test_both_containers_get_the_same_secret(tmp_path: Path) -> None:
+    said = run_pair(tmp_path)
+    told = hook_secret.read(str(tmp_path / "hook-secret"))
+
+    urls = [each["urlPrefix"] for each in configuration(tmp_path)["extenders"]]
+    assert urls == [f"http://hooks:{told.decode()}@127.0.0.1:8888"] * 2
+    assert said == ""
+    assert {file.stat().st_mode & 0o777 for file in tmp_path.iterdir()} == {0o600}
+
+
+def test_only_the_urls_of_the_configuration_change(tmp_path: Path) -> None:
+    run_pair(tmp_path)
+    made, shipped = configuration(tmp_path), yaml.safe_load(Path(SHIPPED).read_text())
+    for each in made["extenders"]:
+        each["urlPrefix"] = hook_secret.masked(each["urlPrefix"])
+
+    assert made == shipped
+
+
+def test_a_second_run_keeps_the_secret_and_the_configuration(tmp_path: Path) -> None:
+    run_pair(tmp_path)
+    before = {file.name: file.read_bytes() for file in tmp_path.iterdir()}
+    run_pair(tmp_path)
+
+    assert {file.name: file.read_bytes() for file in tmp_path.iterdir()} == before
+
+
+def test_a_secret_that_is_too_short_is_replaced(tmp_path: Path) -> None:
+    (tmp_path / "hook-secret").write_text("short")
+    run_pair(tmp_path)
+
+    assert len(hook_secret.read(str(tmp_path / "hook-secret"))) > 40
+
+
+@pytest.mark.parametrize("elsewhere", ["http://10.0.0.9:8888", "https://127.0.0.1:8888"])
+def test_urls_to_other_hosts_and_https_urls_do_not_get_the_secret(
+    tmp_path: Path, elsewhere: str
+) -> None:
+    written = yaml.safe_load(Path(SHIPPED).read_text())
+    written["extenders"][0]["urlPrefix"] = elsewhere
+    file = tmp_path / "written.yaml"
+    file.write_text(yaml.safe_dump(written))
+    run_pair(tmp_path / "pair", file)
+
+    first, second = configuration(tmp_path / "pair")["extenders"]
+    assert first["urlPrefix"] == elsewhere
+    assert urlsplit(second["urlPrefix"]).password
+
+
+def test_a_configuration_without_an_extender_on_loopback_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "written.yaml"
+    file.write_text("kind: KubeSchedulerConfiguration\nextenders: [{urlPrefix: 'http://['}, 7]\n")
+
+    assert "has no extender at http://127.0.0.1" in run_pair(tmp_path / "pair", file, code=2)
+
+
+def test_a_configuration_that_expands_without_limit_is_refused_before_it_is_written(
+    tmp_path: Path,
+) -> None:
+    lines = ["a0: &a0 [" + ", ".join(["x"] * 10) + "]"]
+    lines += [f"a{n}: &a{n} [" + ", ".join([f"*a{n - 1}"] * 10) + "]" for n in range(1, 9)]
+    bomb = tmp_path / "bomb.yaml"
+    bomb.write_text("kind: KubeSchedulerConfiguration\n" + "\n".join(lines))
+
+    said = run_pair(tmp_path / "shared", bomb, code=2)
+
+    assert "its aliases (*name) repeat so much" in said
+    assert not (tmp_path / "shared").exists()

@@ -78,11 +78,3 @@ def test_every_character_is_printed_at_every_width(
     for letter in set(wanted):
         assert "".join(lines).count(letter) >= wanted.count(letter)
     assert all(line.cell_len <= width for line in made.lines(CONSOLE, width))
-
-
-def test_brackets_are_not_markup() -> None:
-    made = Columns("NAME")
-    made.add("[/]")
-    made.add("[red]x[/red]")
-
-    assert printed(made, 80) == ["NAME", "[/]", "[red]x[/red]"]

@@ -25,9 +25,7 @@ ROOT = Path(__file__).parents[3]
 
 
 @pytest.fixture(autouse=True)
-def two_gangs(history: GangHistory, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv("KUBECONFIG", str(tmp_path / "none"))
-    monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
+def two_gangs(history: GangHistory) -> None:
     gangs = [gang(name, status=Status.PENDING) for name in ("train", "tune")]
     said = [verdict(f"a/{name}", Reason.INSUFFICIENT_CAPACITY) for name in ("train", "tune")]
     queues = {name: QueueFigures(name=name, weight=1) for name in ("left", "right")}
@@ -82,15 +80,6 @@ def test_a_server_that_cannot_answer_completes_nothing_and_prints_nothing(
     assert capfd.readouterr() == ("", "")
 
 
-def test_without_a_cluster_nothing_is_completed_and_nothing_is_printed(
-    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("GANG_EXTENDER_OPS_URL", "http://127.0.0.1:1")
-
-    assert completed("explain", "t") == []
-    assert capfd.readouterr() == ("", "")
-
-
 @pytest.mark.parametrize("shell", SHELLS)
 def test_every_shell_gets_its_completion_script(shell: str) -> None:
     result = CliRunner().invoke(main, ["completion", shell])
@@ -130,12 +119,3 @@ def test_kubectl_gets_commands_with_descriptions_and_no_file_completion(
         "explain\tExplain why a gang waits, and what would...",
         ":4",
     ]
-
-
-def test_kubectl_gets_no_completion_for_an_unknown_command(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr(sys, "argv", ["kubectl_complete-gang", "no-such-word", "--x", "y"])
-    completion.for_kubectl()
-
-    assert capsys.readouterr() == (":4\n", "")

@@ -15,17 +15,17 @@ import yaml
 from click.testing import CliRunner, Result
 
 from extender.cli import connect as connect_module, kubectl as kubectl_module
-from extender.cli.connect import Target, connect
+from extender.cli.connect import Address, Target, connect, get_document
 from extender.cli.kubectl import choose, current_namespace
 from extender.cli.main import main
 from extender.errors import InvalidInput
 from extender.model.pod import Status
 from extender.model.reason import Reason
-from extender.settings import check_environment
 from extender.status.history import GangHistory
 from tests.cluster.waiting import wait_for
 from tests.scene import gang, plan, snapshot, verdict
 from tests.unit.cli.fake_kubectl import FakeKubectl, pod
+from tests.unit.cli.wrong_servers import RIGHT_SERVER, serving
 
 ROOT = Path(__file__).parents[3]
 CLOSED_PORT = "http://127.0.0.1:1"
@@ -80,6 +80,8 @@ def test_the_leader_is_called_without_any_flag(kubectl: FakeKubectl) -> None:
     listing, forward = kubectl.calls()
     assert "get --raw /api/v1/namespaces/gang-system/pods?labelSelector=" in listing
     assert "port-forward --namespace=gang-system --address=127.0.0.1 pod/second :8889" in forward
+    (child,) = kubectl.forwards()
+    assert not _runs(child), "the port forward ends with the command"
 
 
 def test_kubeconfig_context_and_namespace_are_passed_to_kubectl(
@@ -98,14 +100,6 @@ def test_a_given_address_is_called_without_kubectl(kubectl: FakeKubectl, ops_url
     assert explain("--ops-url", ops_url).exit_code == 0
     assert explain(env={"GANG_EXTENDER_OPS_URL": ops_url}).exit_code == 0
     assert kubectl.calls() == []
-
-
-def test_the_port_forward_ends_with_the_command(kubectl: FakeKubectl) -> None:
-    kubectl.list(pod("one", leads=True))
-    explain()
-
-    (child,) = kubectl.forwards()
-    assert not _runs(child)
 
 
 @pytest.mark.parametrize("name", ["SIGTERM", "SIGHUP", "SIGKILL"])
@@ -144,31 +138,34 @@ def _runs(process: int) -> bool:
     return state != "Z"
 
 
-def test_a_namespace_without_extender_pods_is_named_with_the_remedy(kubectl: FakeKubectl) -> None:
+@pytest.mark.parametrize(
+    ("here", "elsewhere", "told"),
+    [
+        ([], [], "namespace gang-system has no pod with the label"),
+        ([], [], "give --extender-namespace NAMESPACE"),
+        (
+            [],
+            [pod("mine", leads=True, namespace="tenant")],
+            "they are in tenant, so give --extender-namespace tenant",
+        ),
+        (
+            [pod("one", phase="Pending")],
+            [],
+            "no extender runs in namespace gang-system: one Pending; see kubectl describe",
+        ),
+    ],
+)
+def test_a_namespace_without_a_running_extender_is_named_and_no_other_is_used(
+    kubectl: FakeKubectl, here: list[Any], elsewhere: list[Any], told: str
+) -> None:
+    kubectl.list(*here)
+    kubectl.list_everywhere(*elsewhere)
+
     result = explain()
 
-    assert result.exit_code == 2
-    assert result.output.count("\n") == 1
-    assert "namespace gang-system has no pod with the label" in result.output
-    assert "give --extender-namespace NAMESPACE" in result.output
-
-
-def test_pods_in_another_namespace_are_mentioned_and_not_used(kubectl: FakeKubectl) -> None:
-    kubectl.list_everywhere(pod("mine", leads=True, namespace="tenant"))
-
-    result = explain()
-
-    assert result.exit_code == 2
-    assert "they are in tenant, so give --extender-namespace tenant" in result.output
+    assert (result.exit_code, result.output.count("\n")) == (2, 1)
+    assert told in result.output
     assert kubectl.forwards() == []
-
-
-def test_pods_that_do_not_run_are_reported(kubectl: FakeKubectl) -> None:
-    kubectl.list(pod("one", phase="Pending"))
-
-    assert "no extender runs in namespace gang-system: one Pending; see kubectl describe" in (
-        explain().output
-    )
 
 
 @pytest.mark.parametrize(
@@ -195,18 +192,14 @@ def test_an_error_of_kubectl_is_one_line(
     assert "E1" not in result.output
 
 
-def test_a_missing_kubeconfig_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
-    result = explain(f"--kubeconfig={tmp_path}/none")
-
-    assert result.exit_code == 2
-    assert result.output == f"gang-extender: kubeconfig {tmp_path}/none does not exist\n"
-
-
-def test_a_server_that_is_not_an_api_server_is_reported(kubectl: FakeKubectl) -> None:
+def test_a_server_without_an_api_and_a_missing_kubectl_are_reported(
+    kubectl: FakeKubectl, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     kubectl.answer("<html>")
-
     assert "a server that is not an API server" in explain().output
+
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert "kubectl is not on the PATH" in explain().output
 
 
 def test_a_kubectl_that_never_answers_times_out(
@@ -221,31 +214,25 @@ def test_a_kubectl_that_never_answers_times_out(
     assert "kubectl did not answer within 0.2 s; if it requires a login, log in" in result.output
 
 
-def test_a_missing_kubectl_is_reported(
-    kubectl: FakeKubectl, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    monkeypatch.setenv("PATH", str(tmp_path))
-
-    assert "kubectl is not on the PATH" in explain().output
-
-
-def test_loopback_is_tried_without_a_kubeconfig(
+@pytest.mark.parametrize("service", ["", "10.0.0.1"])
+def test_without_a_kubeconfig_loopback_is_used_without_a_note(
     set_loopback: Callable[[str], None],
     ops_url: str,
     monkeypatch: pytest.MonkeyPatch,
     tmp_path: Path,
+    service: str,
 ) -> None:
+    """A pod of the extender has the variable of the service, and no kubectl."""
     set_loopback(ops_url)
-    monkeypatch.setenv("KUBECONFIG", str(tmp_path / "none"))
-    monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
+    monkeypatch.setenv("KUBERNETES_SERVICE_HOST", service)
+    monkeypatch.setenv("PATH", str(tmp_path))
 
     result = explain()
 
-    assert result.exit_code == 0
-    assert result.stderr == ""
+    assert (result.exit_code, result.stderr) == (0, "")
 
 
-def test_loopback_is_tried_with_a_note_when_the_cluster_has_no_extender(
+def test_loopback_is_used_with_a_note_for_a_cluster_without_extender_that_no_flag_names(
     set_loopback: Callable[[str], None], ops_url: str, kubectl: FakeKubectl
 ) -> None:
     set_loopback(ops_url)
@@ -254,39 +241,20 @@ def test_loopback_is_tried_with_a_note_when_the_cluster_has_no_extender(
 
     assert result.exit_code == 0
     assert result.stderr.endswith(f"; using {ops_url} instead\n")
-
-
-def test_inside_the_extender_pod_loopback_is_used_without_a_note(
-    set_loopback: Callable[[str], None],
-    ops_url: str,
-    monkeypatch: pytest.MonkeyPatch,
-    tmp_path: Path,
-) -> None:
-    set_loopback(ops_url)
-    monkeypatch.setenv("KUBECONFIG", str(tmp_path / "none"))
-    monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "10.0.0.1")
-    monkeypatch.setenv("PATH", str(tmp_path))
-
-    result = explain()
-
-    assert result.exit_code == 0
-    assert result.stderr == ""
-
-
-def test_loopback_is_not_tried_when_a_context_is_given(
-    set_loopback: Callable[[str], None], ops_url: str, kubectl: FakeKubectl
-) -> None:
-    set_loopback(ops_url)
-
     assert explain("--context", "prod").exit_code == 2
 
 
-def test_no_extender_anywhere_is_one_line_with_the_remedy(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+def test_the_ca_in_ssl_cert_file_is_trusted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("KUBECONFIG", str(tmp_path / "none"))
-    monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
+    monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "ca.crt"))
 
+    with serving(RIGHT_SERVER, tmp_path) as port:
+        address = Address(f"https://127.0.0.1:{port}")
+        assert get_document(address, dict, "plan") == {"generation": 1}
+
+
+def test_no_extender_anywhere_is_one_line_with_the_remedy() -> None:
     result = explain()
 
     assert result.exit_code == 2
@@ -328,6 +296,17 @@ def test_port_and_scheme_are_read_from_the_pod() -> None:
     assert (found.port, found.scheme) == (9999, "https")
 
 
+@pytest.mark.parametrize("content", [b"- a list", b"{", b"a: b: c", b"\x00", b"[" * 100_000])
+def test_an_invalid_kubeconfig_is_reported(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "config"
+    path.write_bytes(content)
+
+    with pytest.raises(InvalidInput, match=f"kubeconfig {path} is not"):
+        current_namespace(str(path))
+    with pytest.raises(InvalidInput, match=f"kubeconfig {tmp_path} cannot be read: Is a dir"):
+        current_namespace(str(tmp_path))
+
+
 def test_a_second_connection_finds_the_new_leader(kubectl: FakeKubectl) -> None:
     for name in ("first", "second"):
         kubectl.list(pod(name, leads=True))
@@ -354,25 +333,3 @@ def test_the_first_kubeconfig_that_sets_a_value_wins(
 
     assert current_namespace() == "mine"
     assert current_namespace(context="z") == "zed"
-
-
-@pytest.mark.parametrize("text", ["- a list", "{", "a: b: c", "\x00"])
-def test_an_invalid_kubeconfig_is_reported(tmp_path: Path, text: str) -> None:
-    path = tmp_path / "config"
-    path.write_text(text)
-
-    with pytest.raises(InvalidInput, match=f"kubeconfig {path} is not"):
-        current_namespace(str(path))
-
-
-def test_serve_accepts_the_variables_of_the_command_line() -> None:
-    check_environment({"GANG_EXTENDER_OPS_URL": "x", "GANG_EXTENDER_NAMESPACE": "y"})
-
-
-def test_a_misspelt_variable_is_an_error(ops_url: str) -> None:
-    result = explain("--ops-url", ops_url, env={"GANG_EXTENDER_OPS_URI": "x"})
-
-    assert result.exit_code == 2
-    assert "GANG_EXTENDER_OPS_URI is not a setting; did you mean GANG_EXTENDER_OPS_URL" in (
-        result.output
-    )

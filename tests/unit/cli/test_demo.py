@@ -10,7 +10,9 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import closing
 from urllib.parse import urlencode, urlsplit
+from urllib.request import urlopen
 
 import pytest
 from click.testing import CliRunner
@@ -121,9 +123,7 @@ def kept() -> Iterator[tuple[Embedded, GangForm]]:
         yield embedded, form
 
 
-def post(
-    embedded: Embedded, body: str, path: str = "/submit", **changed: str | None
-) -> tuple[int, str]:
+def post(embedded: Embedded, body: str, **changed: str | None) -> tuple[int, str]:
     place = urlsplit(embedded.address).netloc
     headers = {
         "Host": place,
@@ -131,15 +131,11 @@ def post(
         "Content-Type": "application/x-www-form-urlencoded",
         **{name.replace("_", "-"): value for name, value in changed.items()},
     }
-    connection = http.client.HTTPConnection(place, timeout=30)
-    try:
-        connection.request(
-            "POST", path, body, {name: value for name, value in headers.items() if value}
-        )
+    sent = {name: value for name, value in headers.items() if value}
+    with closing(http.client.HTTPConnection(place, timeout=30)) as connection:
+        connection.request("POST", "/submit", body, sent)
         reply = connection.getresponse()
         return reply.status, reply.read().decode()
-    finally:
-        connection.close()
 
 
 def test_a_form_is_accepted_once_the_story_is_over(kept: tuple[Embedded, GangForm]) -> None:
@@ -214,11 +210,8 @@ def test_an_invalid_field_of_the_form_is_named(changed: dict[str, str], told: st
 def test_without_keep_no_form_is_accepted() -> None:
     with Embedded() as embedded:
         status, _ = post(embedded, urlencode(GOOD))
-        place = urlsplit(embedded.address).netloc
-        connection = http.client.HTTPConnection(place, timeout=30)
-        connection.request("GET", "/")
-        page = connection.getresponse().read().decode()
-        connection.close()
+        with urlopen(embedded.address, timeout=30) as answer:
+            page = answer.read().decode()
         assert embedded.jobs == []
 
     assert status in (404, 405)

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from click.testing import CliRunner
 
 from extender.cli.main import main
@@ -49,12 +50,12 @@ def a_full_cluster(history: GangHistory, findings: list[Any]) -> None:
 def printed(word: str, ops_url: str) -> dict[str, Any]:
     where = ["--ops-url", ops_url] if word in calling_commands() else []
     listing = ["-A"] if word == "gangs" else []
-    result = CliRunner().invoke(
-        main, [word, *WORDS.get(word, []), *where, *listing, "-o", "json"], env={"KUBECONFIG": "x"}
-    )
+    words = [word, *WORDS.get(word, []), *where, *listing, "-o"]
+    result, as_yaml = (CliRunner().invoke(main, [*words, each]) for each in ("json", "yaml"))
     # doctor finds problems: the finding above, and that there is no cluster.
     assert result.exit_code == (1 if word == "doctor" else 0), result.output
     found: dict[str, Any] = json.loads(result.stdout)
+    assert yaml.safe_load(as_yaml.stdout) == found
     return found
 
 

@@ -5,12 +5,9 @@ from __future__ import annotations
 import json
 import time
 from dataclasses import replace
-from pathlib import Path
 
-import click
 import msgspec
 import pytest
-import yaml
 from click.testing import CliRunner, Result
 
 from extender.cli.explain import explain, page
@@ -104,14 +101,6 @@ def test_the_wait_and_its_present_reason_have_separate_times(
     assert f"BehindInOrder for {told['reason_lasted_s']:.0f} s: others go first" in said
 
 
-def test_json_and_yaml_are_the_same_document(ops_url: str) -> None:
-    as_json = json.loads(run("a/train", "--ops-url", ops_url, "-o", "json").output)
-    as_yaml = yaml.safe_load(run("a/train", "--ops-url", ops_url, "-o", "yaml").output)
-
-    assert as_json == as_yaml
-    assert as_json["message"] == MESSAGE
-
-
 def test_an_older_extender_that_sends_fewer_fields_is_understood(ops_url: str) -> None:
     sent = json.loads(run("a/train", "--ops-url", ops_url, "-o", "json").output)
     later = {"since", "estimate", "reason_since", "reason_lasted_s", "schedulers", "is_trying"}
@@ -151,16 +140,6 @@ def test_a_gang_can_be_named_as_in_kubectl(ops_url: str, words: list[str]) -> No
     assert run(*words, "--ops-url", ops_url).output.startswith("a/train  waiting for 90 s\n")
 
 
-def test_the_namespace_is_that_of_the_current_context(
-    ops_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    path = tmp_path / "config"
-    path.write_text("{current-context: c, contexts: [{name: c, context: {namespace: a}}]}")
-    monkeypatch.setenv("KUBECONFIG", str(path))
-
-    assert run("train", "--ops-url", ops_url).output.startswith("a/train  waiting")
-
-
 @pytest.mark.parametrize(
     ("name", "told"),
     [
@@ -173,24 +152,6 @@ def test_a_named_kind_restricts_the_search(ops_url: str, name: str, told: str) -
 
     assert result.exit_code == 1
     assert told in result.output
-
-
-def test_two_different_namespaces_are_refused(ops_url: str) -> None:
-    error = run("a/train", "-n", "b", "--ops-url", ops_url).exception
-
-    assert str(error) == "a/train is in namespace a, and --namespace is b"
-
-
-def test_an_invalid_url_is_invalid_input() -> None:
-    error = run("a/train", "--ops-url", "somewhere").exception
-
-    assert "write it like http://127.0.0.1:8889" in str(error)
-
-
-def test_the_help_names_the_default_address() -> None:
-    context = click.Context(explain)
-
-    assert "http://127.0.0.1:8889" in explain.get_help(context)
 
 
 def test_an_unfinished_explanation_is_requested_again(

@@ -11,19 +11,26 @@ import subprocess
 import sys
 from contextlib import suppress
 from dataclasses import replace
+from io import StringIO
 from pathlib import Path
 
 import pytest
-import yaml
 from click.testing import CliRunner, Result
+from rich.console import Console, RenderableType
 
+from extender.cli.connect import Target
+from extender.cli.listing import frames
 from extender.cli.main import main
+from extender.cli.options import Filter
+from extender.cli.output import Terminal
 from extender.model.gang import Gang
 from extender.model.pod import Status
 from extender.model.reason import Reason
 from extender.model.resources import Resources
-from extender.planner.plan import QueueFigures
+from extender.model.snapshot import Liveness, SchedulerStatus
+from extender.planner.plan import HeldCapacity, HoldReason, QueueFigures, ShareFigures
 from extender.status.history import GangHistory
+from tests.builders import NOW
 from tests.scene import gang, plan, snapshot, verdict
 from tests.unit.cli.terminal import run_on_terminal
 
@@ -57,9 +64,7 @@ def record_cycle(history: GangHistory) -> None:
 
 
 @pytest.fixture
-def run(ops_url: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> object:
-    monkeypatch.setenv("KUBECONFIG", str(tmp_path / "none"))
-
+def run(ops_url: str) -> object:
     def typed(*words: str) -> Result:
         return CliRunner().invoke(main, [*words, "--ops-url", ops_url])
 
@@ -113,16 +118,6 @@ def test_an_empty_list_is_a_message_on_stderr_and_no_error(run) -> None:
     assert result.stderr == "no such gangs in namespace default\n"
 
 
-def test_an_unknown_reason_is_refused_with_the_nearest_one(run) -> None:
-    result = run("gangs", "--reason", "InsuficientCapacity")
-
-    assert result.exit_code == 2
-    assert (
-        "--reason 'InsuficientCapacity' is not a reason; did you mean InsufficientCapacity"
-        in result.output
-    )
-
-
 def test_queues_are_listed_with_the_number_of_waiting_gangs(run) -> None:
     (queue,) = json.loads(run("queues", "-o", "json").stdout)["items"]
 
@@ -133,16 +128,6 @@ def test_queues_are_listed_with_the_number_of_waiting_gangs(run) -> None:
     ]
 
 
-@pytest.mark.parametrize("words", [["gangs", "-A"], ["queues"], ["top"], ["explain", "a/waits"]])
-def test_yaml_and_json_output_are_the_same(run, words: list[str]) -> None:
-    as_json = json.loads(run(*words, "-o", "json").stdout)
-    as_yaml = yaml.safe_load(run(*words, "-o", "yaml").stdout)
-
-    assert as_json["apiVersion"] == "gang-extender.io/v1"
-    as_json.pop("lasted_s", None), as_yaml.pop("lasted_s", None)
-    assert as_json == as_yaml
-
-
 @pytest.mark.parametrize("words", [["gangs", "-A"], ["top"], ["explain", "a/waits"]])
 def test_a_pipe_gets_the_whole_text_without_colours(run, words: list[str]) -> None:
     result = run(*words)
@@ -151,14 +136,6 @@ def test_a_pipe_gets_the_whole_text_without_colours(run, words: list[str]) -> No
     assert LONG.strip() in result.stdout
     assert "\x1b" not in result.stdout
     assert all(line == line.rstrip() for line in result.stdout.splitlines())
-
-
-def test_names_are_not_markup_and_do_not_control_the_terminal(run) -> None:
-    for word in ("gangs", "top"):
-        told = run(word, "-A").stdout
-
-        assert "[/]" in told
-        assert "a\ufffd[31mb" in told
 
 
 def test_top_of_one_namespace_shows_its_gangs(run) -> None:
@@ -216,3 +193,125 @@ def test_ctrl_c_ends_the_live_view_and_restores_the_screen(ops_url: str) -> None
             os.close(ours)
 
     assert told.count(b"\x1b[?1049h") == told.count(b"\x1b[?1049l") == 1
+
+
+def top(ops_url: str, *words: str) -> str:
+    given = ["top", "--once", "--ops-url", ops_url, *words]
+    return CliRunner().invoke(main, given, env={"COLUMNS": "200"}).output
+
+
+def test_top_shows_queues_and_then_gangs_waiting_ones_first(ops_url: str) -> None:
+    said = top(ops_url)
+
+    assert "queues, cycle 9" in said
+    row = next(line for line in said.splitlines() if line.strip().startswith("left"))
+    assert row.split() == [
+        "left",
+        "2",
+        "4",
+        "cpu",
+        "1Gi",
+        "memory",
+        "2500m",
+        "cpu",
+        "-",
+        "6",
+        "cpu",
+        "62%",
+        "2",
+        "1",
+    ]
+    assert f"InsufficientCapacity: {LONG.strip()}" in said
+    assert said.index("a/waits") < said.index("a/runs")
+
+
+def test_a_silent_kube_scheduler_is_named_and_one_without_pods_is_not(
+    ops_url: str, history: GangHistory
+) -> None:
+    silent = SchedulerStatus(
+        name="dead", liveness=Liveness.SILENT, called_at=NOW - 90, quiet_since=NOW - 90
+    )
+    never = SchedulerStatus(name="unused", liveness=Liveness.UNHEARD)
+    seen = replace(snapshot(gang("runs")), now=NOW, schedulers={"dead": silent, "unused": never})
+    history.note(seen, plan(verdict("a/runs")))
+
+    said = top(ops_url)
+
+    called = "no kube-scheduler has called for pods of scheduler name dead for 90 s"
+    assert f"scheduler dead: {called}" in said
+    assert "unused" not in said
+
+
+def test_unused_capacity_is_shown_with_what_it_is_held_for(
+    ops_url: str, history: GangHistory
+) -> None:
+    room = Resources({"cpu": 3000})
+    kept = (
+        HeldCapacity(HoldReason.GUARANTEED, "gold", Resources({"cpu": 2000})),
+        *(
+            HeldCapacity(HoldReason.BINDING, f"a/g{number}", Resources({"cpu": 100}))
+            for number in range(5)
+        ),
+    )
+    history.note(snapshot(), plan(unused=room, held=kept))
+
+    said = top(ops_url)
+
+    assert "idle: 3 cpu" in said
+    assert "2 cpu guaranteed to queue gold, which does not let others borrow it" in said
+    assert "100m cpu allocated to members of gang a/g0 that are still binding" in said
+    assert "and 1 more" in said
+    wide = top(ops_url, "-o", "wide")
+    assert "100m cpu allocated to members of gang a/g4" in wide
+
+
+def test_each_share_of_a_namespace_in_a_queue_is_one_line(
+    ops_url: str, history: GangHistory
+) -> None:
+    share = ShareFigures(
+        queue="left",
+        namespace="b",
+        limit=Resources({"cpu": 4000}),
+        guarantee=Resources({"cpu": 1000}),
+        allocated=Resources({"cpu": 3000}),
+        requested=Resources({"cpu": 5000}),
+    )
+    assert "namespaces in queues" not in top(ops_url)
+
+    history.note(snapshot(), plan(shares={"left/b": share}))
+    said = top(ops_url)
+
+    rows = [line.split() for line in said.splitlines()]
+    assert ["left", "b", "1", "cpu", "3", "cpu", "4", "cpu", "5", "cpu"] in rows
+
+
+def test_a_long_list_is_cut_and_counted(ops_url: str) -> None:
+    said = top(ops_url, "--gangs", "1")
+
+    assert "and 3 more gangs" in said
+    assert "a/runs" not in said
+
+
+def test_the_live_view_follows_the_plan(ops_url: str, history: GangHistory) -> None:
+    pictures = frames(Target(ops_url=ops_url), Filter(), 10, Terminal())
+    before = seen(next(pictures))
+    history.note(snapshot(), plan(generation=10))
+    after = seen(next(pictures))
+
+    assert "queues, cycle 9" in before
+    assert "queues, cycle 10" in after
+
+
+def test_the_live_view_survives_a_restart_of_the_extender() -> None:
+    pictures = frames(Target(ops_url="http://127.0.0.1:1"), Filter(), 10, Terminal())
+
+    assert [seen(next(pictures)).strip() for _ in range(2)] == [
+        "no extender answers at http://127.0.0.1:1; forward its port, or name another with"
+        " --ops-url"
+    ] * 2
+
+
+def seen(picture: RenderableType) -> str:
+    console = Console(width=160, record=True, file=StringIO())
+    console.print(picture)
+    return console.export_text()

@@ -7,7 +7,6 @@ import re
 from pathlib import Path
 from typing import Any
 
-import click
 import pytest
 import yaml
 from click.testing import CliRunner, Result
@@ -127,45 +126,20 @@ def test_a_missing_kind_that_cannot_change_the_plan_is_not_named(
     assert plan(*items).stderr == ""
 
 
-def test_the_default_queue_can_be_named() -> None:
-    found = json.loads(plan(*TRAIN, NAMESPACE, flags=("--default-queue", "common")).stdout)
-
-    assert "common" in [queue["name"] for queue in found["queues"]]
-    assert found["gangs"][0]["queue"] == "common"
-
-
-def test_namespaces_can_be_queues() -> None:
-    found = json.loads(plan(*TRAIN, NAMESPACE, flags=("--namespaces-are-queues",)).stdout)
-
-    assert found["gangs"][0]["queue"] == "a"
-    assert [queue["name"] for queue in found["queues"]] == ["a", "default"]
-
-
-def test_unlisted_namespaces_can_be_denied() -> None:
-    found = json.loads(plan(*TRAIN, NAMESPACE, flags=("--unlisted-namespaces", "deny")).stdout)
-
-    assert found["gangs"][0]["reason"] == "QueueNotAllowed"
-
-
 @pytest.mark.parametrize(
-    "flag",
+    ("flags", "queue", "reason"),
     [
-        "--default-queue",
-        "--namespaces-are-queues",
-        "--unlisted-namespaces",
-        "--node-selector",
-        "--budgets-are-gangs",
+        (("--default-queue", "common"), "common", "Admitted"),
+        (("--namespaces-are-queues",), "a", "Admitted"),
+        (("--unlisted-namespaces", "deny"), "default", "QueueNotAllowed"),
     ],
 )
-def test_the_flags_of_plan_have_the_help_of_the_flags_of_serve(flag: str) -> None:
-    plans, serves = (
-        next(each for each in main.commands[word].params if flag in each.opts)
-        for word in ("plan", "serve")
-    )
+def test_queues_of_namespaces_are_set_by_the_flags_of_serve(
+    flags: tuple[str, ...], queue: str, reason: str
+) -> None:
+    (gang,) = json.loads(plan(*TRAIN, NAMESPACE, flags=flags).stdout)["gangs"]
 
-    assert isinstance(plans, click.Option)
-    assert isinstance(serves, click.Option)
-    assert (plans.help, plans.default) == (serves.help, serves.default)
+    assert (gang["queue"], gang["reason"]) == (queue, reason)
 
 
 def test_the_command_that_saves_a_cluster_saves_every_kind_the_plan_reads() -> None:

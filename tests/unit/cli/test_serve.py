@@ -97,9 +97,3 @@ def test_a_setting_of_a_newer_version_is_refused(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setenv("GANG_EXTENDER_FROM_TOMORROW", "1")
 
     assert "GANG_EXTENDER_FROM_TOMORROW is not a setting" in refusal()
-
-
-def test_a_flag_wins_over_its_variable(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("GANG_EXTENDER_HOLD_S", "7")
-
-    assert main.commands["serve"].make_context("serve", ["--hold-s=9"]).params["hold_s"] == 9

@@ -170,9 +170,6 @@ def test_a_file_without_a_token_is_refused_without_quoting_it(
     with pytest.raises(InvalidInput, match="has no token") as told:
         connect.read_token(Target(token_from=str(file)))
     assert "hush" not in str(told.value)
-
-
-def test_a_missing_token_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(InvalidInput, match="missing cannot be read: No such file"):
         connect.read_token(Target(token_from=str(tmp_path / "missing")))
 

@@ -128,13 +128,18 @@ WRONG_SERVERS: dict[str, tuple[Handler, str]] = {
 }
 
 
+RIGHT_SERVER = _answer("200 OK", b'{"generation": 1}')
+
+
 @contextmanager
 def serving(handler: Handler, tls: Path | None = None) -> Iterator[int]:
     """Yield the port at which *handler* answers, over TLS with the pair in *tls*."""
     server = socket.create_server(("127.0.0.1", 0))
     context: ssl.SSLContext | None = None
     if tls is not None:
-        pair = Authority.new("wrong servers", 1).for_server(["127.0.0.1"], 1)
+        authority = Authority.new("wrong servers", 1)
+        pair = authority.for_server(["127.0.0.1"], 1)
+        (tls / "ca.crt").write_bytes(authority.pair.certificate)
         (tls / "pair.pem").write_bytes(pair.certificate + pair.key)
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.load_cert_chain(tls / "pair.pem")

@@ -137,37 +137,16 @@ def secured(**changes: Any) -> ClusterFacts:
     return configured(change)
 
 
+def called(url: str, **changes: Any) -> ClusterFacts:
+    """The good cluster with another URL in both entries."""
+    return configured(
+        lambda told: [each.update(urlPrefix=url, **changes) for each in told["extenders"]]
+    )
+
+
 def deployed(**changes: Any) -> ClusterFacts:
     """The good cluster with changes in its Deployment."""
     return replace(GOOD, installed=(replace(INSTALLED, **changes),))
-
-
-def _split(document: Document) -> None:
-    document["extenders"][1]["filterVerb"] = "filter"
-
-
-def _two_binders(document: Document) -> None:
-    document["extenders"].append({**document["extenders"][1]})
-
-
-def _no_bind(document: Document) -> None:
-    del document["extenders"][1]
-
-
-def _no_extenders(document: Document) -> None:
-    del document["extenders"]
-
-
-def _another_lease(document: Document) -> None:
-    document["leaderElection"]["resourceName"] = "kube-scheduler"
-
-
-def _additional_profile(document: Document) -> None:
-    document["profiles"].append({"schedulerName": "not-served"})
-
-
-def _missing_profile(document: Document) -> None:
-    document["profiles"].pop()
 
 
 OTHER_DEPLOYMENT = replace(
@@ -178,7 +157,7 @@ OTHER_CLIENT = AUTHORITY.for_client("another-client", 365, NOW).certificate
 
 #: Name of a check -> the good cluster with that problem, and no other.
 CASES: dict[str, ClusterFacts] = {
-    "ExtenderNotConfigured": configured(_no_extenders),
+    "ExtenderNotConfigured": configured(lambda told: told.pop("extenders")),
     "IgnorableBind": entry(1, ignorable=True),
     "IgnorableFilter": entry(0, ignorable=True),
     "BindTimeoutMissing": entry(1, httpTimeout=None),
@@ -186,19 +165,21 @@ CASES: dict[str, ClusterFacts] = {
     "NodeCacheOff": entry(0, nodeCacheCapable=False),
     "CAMissing": secured(caFile=None),
     "NoClientCertificate": secured(certFile=None),
-    "PlainHttp": configured(
-        lambda told: [e.update(urlPrefix="http://10.0.0.7:8888") for e in told["extenders"]]
-    ),
-    "SingleEntry": configured(_split),
-    "TwoBinders": configured(_two_binders),
-    "NoBind": configured(_no_bind),
+    "PlainHttp": called("http://10.0.0.7:8888"),
+    "SingleEntry": entry(1, filterVerb="filter"),
+    "TwoBinders": configured(lambda told: told["extenders"].append(told["extenders"][1])),
+    "NoBind": configured(lambda told: told["extenders"].pop()),
     "NoFilter": entry(0, filterVerb=None),
     "NoPreempt": entry(0, preemptVerb=None),
     "ManagedResourcesSet": entry(0, managedResources=[{"name": "example.com/gpu"}]),
     "PrioritizeNotCalled": configured(lambda told: None, prefer="pack"),
-    "LeaseMismatch": configured(_another_lease),
-    "ProfileNotServed": configured(_additional_profile),
-    "ProfileMissing": configured(_missing_profile),
+    "LeaseMismatch": configured(
+        lambda told: told["leaderElection"].update(resourceName="kube-scheduler")
+    ),
+    "ProfileNotServed": configured(
+        lambda told: told["profiles"].append({"schedulerName": "not-served"})
+    ),
+    "ProfileMissing": configured(lambda told: told["profiles"].pop()),
     "NotInstalled": replace(GOOD, installed=(), readiness=None),
     "InvalidSettings": deployed(settings=None, problem="--hold-s 'x' is not a number"),
     "ExtenderSchedulesItself": deployed(scheduler_name="gang-scheduler"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
@@ -13,6 +14,7 @@ from extender.doctor.facts import (
     Check,
     Clocks,
     ClusterFacts,
+    Problem,
     Readiness,
     RunningScheduler,
     Severity,
@@ -31,10 +33,10 @@ from .cases import (
     GOOD,
     HERE,
     HOOKS,
-    INSTALLED,
     LEASE,
     NOW,
     SERVER,
+    called,
     configured,
     deployed,
     entry,
@@ -48,18 +50,56 @@ HINTS = {
     "IgnorableFilter", "PrioritizeNotCalled", "CRDOutdated", "NoAdmissionPolicies",
     "ClockSkewHere",
 }  # fmt: skip
+AHEAD_S = timedelta(days=400).total_seconds()
+DEFAULT = Settings(scheduler_name=("default-scheduler",), lease="own")
+OLD_CA = Authority.new("old", 30, NOW - timedelta(days=90)).pair.certificate
 
 
 def names(seen: ClusterFacts) -> list[str]:
     return [each.check.name for each in run_checks(seen)]
 
 
-def test_a_cluster_without_problems_has_none() -> None:
-    assert run_checks(GOOD) == []
+def only(seen: ClusterFacts) -> Problem:
+    (found,) = run_checks(seen)
+    return found
 
 
-def test_facts_that_were_not_collected_are_no_problem() -> None:
-    assert run_checks(ClusterFacts(clocks=Clocks(here=HERE))) == []
+def hooked(**facts: Any) -> ClusterFacts:
+    return replace(GOOD, hooks=(replace(HOOKS, **facts),))
+
+
+def calling(**facts: Any) -> ClusterFacts:
+    return replace(GOOD, callers=(replace(ASKING, **facts),))
+
+
+def shown(days: int, **ago: int) -> ClusterFacts:
+    """The good cluster with a certificate of the hooks that was made some time ago."""
+    return hooked(
+        certificate=AUTHORITY.for_server([SERVER], days, NOW - timedelta(**ago)).certificate
+    )
+
+
+def serving_default(priority_class: str, *exempt: str) -> ClusterFacts:
+    """An extender of the cluster's own scheduler, which schedules the extender too."""
+    found = with_settings(
+        {**CONFIG, "profiles": [{"schedulerName": "default-scheduler"}]},
+        replace(DEFAULT, exempt_namespace=exempt),
+    )
+    (each,) = found.installed or ()
+    return replace(found, installed=(replace(each, priority_class=priority_class),))
+
+
+def with_another(**entry: Any) -> ClusterFacts:
+    """The good cluster, and an entry of another extender."""
+    return configured(lambda told: told["extenders"].append({"filterVerb": "f", **entry}))
+
+
+def at_default_port() -> ClusterFacts:
+    found = called("http://127.0.0.1")
+    found.configurations[0].document["extenders"].append(
+        {"urlPrefix": "http://gpu.example", "filterVerb": "f"}
+    )
+    return found
 
 
 def test_every_check_has_exactly_one_case() -> None:
@@ -67,12 +107,8 @@ def test_every_check_has_exactly_one_case() -> None:
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_each_case_fails_exactly_its_check(name: str) -> None:
+def test_each_case_fails_exactly_its_check_and_names_place_and_remedy(name: str) -> None:
     assert set(names(CASES[name])) == {name}
-
-
-@pytest.mark.parametrize("name", CASES)
-def test_every_problem_says_where_what_and_the_remedy(name: str) -> None:
     for each in run_checks(CASES[name]):
         assert each.where
         assert each.seen
@@ -89,153 +125,112 @@ def test_the_name_of_a_check_is_one_word_and_its_texts_fit_a_table_cell(check: C
         assert not text.endswith(".")
 
 
-# Checks with more than one cause
+#: Further causes, and what is no problem: facts, and the checks that fail.
+MORE: dict[str, tuple[ClusterFacts, list[str]]] = {
+    "a cluster without problems": (GOOD, []),
+    "nothing was collected": (ClusterFacts(clocks=Clocks(here=HERE)), []),
+    **{
+        f"a timeout of {text}": (entry(1, httpTimeout=text), ["BindTimeoutShort"])
+        for text in ("5s", "44.9s", "0.5m", "30000ms")
+    },
+    **{
+        f"a timeout of {text}": (entry(1, httpTimeout=text), [])
+        for text in ("45s", "45.5s", "1m", "1m0.5s", "1h")
+    },
+    "enableHTTPS of a plain URL": (
+        called("http://10.0.0.7:8888", enableHTTPS=True), ["PlainHttp"] * 2,
+    ),
+    "loopback with a secret": (called("http://hooks:hush-hush@127.0.0.1:8888"), []),
+    "https": (secured(), []),
+    "insecure https": (secured(insecure=True), ["CAMissing"] * 2),
+    "another extender": (with_another(urlPrefix="http://gpu.example:80", ignorable=True), []),
+    "another extender at the default port": (at_default_port(), []),
+    "loopback by name": (entry(0, urlPrefix="http://localhost:8888"), []),
+    "loopback by name, misconfigured": (
+        entry(0, urlPrefix="http://[::1]:8888/v1", nodeCacheCapable=False), ["NodeCacheOff"],
+    ),
+    "a critical extender of the default scheduler": (
+        serving_default("system-cluster-critical"), [],
+    ),
+    "an exempt extender of the default scheduler": (serving_default("mine", "gang-system"), []),
+    "an extender that waits for itself": (serving_default("mine"), ["ExtenderSchedulesItself"]),
+    "no replicas": (deployed(replicas=0, pods=()), ["NoStandby"]),
+    "no lease": (replace(GOOD, leases=(LEASE._replace(exists=False),)), ["NoLeader"]),
+    "a released lease": (replace(GOOD, leases=(LEASE._replace(holder=""),)), ["NoLeader"]),
+    "a lease of the future": (
+        replace(GOOD, leases=(LEASE._replace(renewed=HERE + 60),)), ["ClockSkew"],
+    ),
+    "a wrong clock here": (
+        replace(GOOD, clocks=Clocks(here=HERE + AHEAD_S, api_server_s=-AHEAD_S)),
+        ["ClockSkewHere"],
+    ),
+    "a sixth of a day left": (shown(1, hours=22), ["CertificateExpires"]),
+    "half of a day left": (shown(1, hours=12), []),
+    "an expired CA beside the valid one": (
+        replace(
+            hooked(client_ca=OLD_CA + AUTHORITY.pair.certificate),
+            callers=(replace(ASKING, ca=OLD_CA + AUTHORITY.pair.certificate),),
+        ),
+        [],
+    ),
+    "a caller of another CA": (
+        calling(certificate=ANOTHER.for_client("system:kube-scheduler", 365, NOW).certificate),
+        ["CallerRefused"],
+    ),
+    "files of a caller that cannot be read": (calling(ca=None, certificate=None), []),
+    "a CRD that preserves unknown fields": (
+        replace(GOOD, kinds=(kind("podgroups", fields=None), kind("queues"))), [],
+    ),
+    "a problem that is finding and note": (
+        replace(
+            GOOD,
+            findings=(Finding("Policy", "file", "Refused", "file: no such plugin"),),
+            readiness=Readiness("ops", True, ("policy: file: no such plugin",)),
+        ),
+        ["Refused"],
+    ),
+    "a hint and a problem": (
+        replace(CASES["NoAdmissionPolicies"], server_gates=frozenset({"GenericWorkload"})),
+        ["NativeGangs", "NoAdmissionPolicies"],
+    ),
+}  # fmt: skip
 
 
-@pytest.mark.parametrize("timeout", ["5s", "44.9s", "0.5m", "30000ms"])
-def test_a_timeout_shorter_than_the_extenders_is_too_short(timeout: str) -> None:
-    assert names(entry(1, httpTimeout=timeout)) == ["BindTimeoutShort"]
+@pytest.mark.parametrize("about", MORE)
+def test_other_causes_and_what_is_no_problem(about: str) -> None:
+    facts, expected = MORE[about]
+
+    assert names(facts) == expected
 
 
-@pytest.mark.parametrize("timeout", ["45s", "45.5s", "1m", "1m0.5s", "1h"])
-def test_a_timeout_as_long_as_the_extenders_is_long_enough(timeout: str) -> None:
-    assert names(entry(1, httpTimeout=timeout)) == []
+def test_a_configuration_without_profiles_is_for_the_default_scheduler() -> None:
+    found = serving_default("system-cluster-critical")
+    found.configurations[0].document.pop("profiles")
+
+    assert names(found) == []
 
 
 def test_the_timeout_is_compared_with_the_settings_of_the_called_extender() -> None:
-    longer = configured(lambda config: None, hold_s=60.0, bind_timeout_s=75.0)
+    caught = only(configured(lambda config: None, hold_s=60.0, bind_timeout_s=75.0))
 
-    (caught,) = run_checks(longer)
     assert caught.check.name == "BindTimeoutShort"
     assert "httpTimeout: 75s" in caught.mend
     assert "--hold-s is 60" in caught.seen
 
 
-def test_enable_https_with_an_http_url_is_still_plain_http() -> None:
-    def change(config: dict[str, list[dict[str, object]]]) -> None:
-        for each in config["extenders"]:
-            each.update(urlPrefix="http://10.0.0.7:8888", enableHTTPS=True)
-
-    assert names(configured(change)) == ["PlainHttp", "PlainHttp"]
-
-
 def test_the_secret_in_a_url_is_never_printed() -> None:
-    def change(config: dict[str, list[dict[str, object]]]) -> None:
-        for each in config["extenders"]:
-            each.update(urlPrefix="http://hooks:hush-hush@10.0.0.7:8888")
+    caught = str(run_checks(called("http://hooks:hush-hush@10.0.0.7:8888")))
 
-    caught = [*run_checks(configured(change))]
-    assert "http://10.0.0.7:8888" in str(caught)
-    assert "hush" not in str(caught)
-
-
-def test_a_loopback_url_with_a_secret_is_recognised_as_loopback() -> None:
-    def change(config: dict[str, list[dict[str, object]]]) -> None:
-        for each in config["extenders"]:
-            each.update(urlPrefix="http://hooks:hush-hush@127.0.0.1:8888")
-
-    assert names(configured(change)) == []
-
-
-def test_an_insecure_tls_config_counts_as_a_missing_ca() -> None:
-    assert set(names(secured(insecure=True))) == {"CAMissing"}
-    assert names(secured()) == []
-
-
-def test_another_extender_is_not_checked() -> None:
-    def change(config: dict[str, list[dict[str, object]]]) -> None:
-        config["extenders"].append(
-            {"urlPrefix": "http://gpu.example:80", "filterVerb": "f", "ignorable": True}
-        )
-
-    assert names(configured(change)) == []
-
-
-@pytest.mark.parametrize("filters_at", ["http://localhost:8888", "http://[::1]:8888/v1"])
-def test_an_entry_with_another_spelling_of_the_same_address_is_checked(filters_at: str) -> None:
-    assert names(entry(0, urlPrefix=filters_at)) == []
-    assert names(entry(0, urlPrefix=filters_at, nodeCacheCapable=False)) == ["NodeCacheOff"]
-
-
-def test_default_http_ports_do_not_identify_an_entry() -> None:
-    def change(config: dict[str, list[dict[str, object]]]) -> None:
-        for each in config["extenders"]:
-            each["urlPrefix"] = "http://127.0.0.1"
-        config["extenders"].append({"urlPrefix": "http://gpu.example", "filterVerb": "f"})
-
-    assert names(configured(change)) == []
-
-
-def test_a_configuration_without_profiles_is_for_the_default_scheduler() -> None:
-    def change(config: dict[str, object]) -> None:
-        del config["profiles"]
-
-    found = configured(change, scheduler_name=("default-scheduler",))
-    assert names(replace(found, installed=tuple(
-        replace(each, priority_class="system-cluster-critical") for each in found.installed or ()
-    ))) == []  # fmt: skip
-
-
-def test_with_the_default_scheduler_a_critical_priority_class_is_enough() -> None:
-    served = replace(
-        INSTALLED.settings or Settings(), scheduler_name=("default-scheduler",), lease="own"
-    )
-    config = {**CONFIG, "profiles": [{"schedulerName": "default-scheduler"}]}
-    found = with_settings(config, served)
-    (each,) = found.installed or ()
-
-    assert names(found) == []
-    ordinary = replace(each, priority_class="")
-    (caught,) = run_checks(replace(found, installed=(ordinary,)))
-    assert caught.check.name == "ExtenderSchedulesItself"
-    assert "priorityClassName: system-cluster-critical" in caught.mend
-
-
-def test_zero_replicas_are_no_standby() -> None:
-    assert names(deployed(replicas=0, pods=())) == ["NoStandby"]
-
-
-def test_a_missing_or_released_lease_means_no_leader() -> None:
-    for lease in (LEASE._replace(exists=False), LEASE._replace(holder="")):
-        assert names(replace(GOOD, leases=(lease,))) == ["NoLeader"]
-
-
-def test_an_extender_in_an_exempt_namespace_does_not_schedule_itself() -> None:
-    for exempt, expected in (((), ["ExtenderSchedulesItself"]), (("gang-system",), [])):
-        served = replace(Settings(scheduler_name=("default-scheduler",)), exempt_namespace=exempt)
-        alone = deployed(settings=served, priority_class="mine", replicas=1)
-        assert [each for each in names(alone) if each == "ExtenderSchedulesItself"] == expected
-
-
-def test_a_lease_renewed_in_the_future_is_clock_skew() -> None:
-    ahead = replace(GOOD, leases=(LEASE._replace(renewed=HERE + 60),))
-
-    assert names(ahead) == ["ClockSkew"]
-
-
-def test_a_wrong_local_clock_expires_no_lease_and_no_certificate() -> None:
-    ahead_s = timedelta(days=400).total_seconds()
-    found = replace(GOOD, clocks=Clocks(here=HERE + ahead_s, api_server_s=-ahead_s))
-
-    assert names(found) == ["ClockSkewHere"]
-
-
-def test_a_short_certificate_expires_soon_when_a_sixth_is_left() -> None:
-    for hours, expected in ((22, ["CertificateExpires"]), (12, [])):
-        made = AUTHORITY.for_server([SERVER], 1, NOW - timedelta(hours=hours)).certificate
-        assert names(replace(GOOD, hooks=(replace(HOOKS, certificate=made),))) == expected
+    assert "http://10.0.0.7:8888" in caught
+    assert "hush" not in caught
 
 
 def test_a_ca_that_expires_before_its_certificates_is_found_on_both_sides() -> None:
     brief = Authority.new("ca", 30, NOW - timedelta(days=29))
-    shown = brief.for_server([SERVER], 365, NOW).certificate
-    held = brief.for_client("system:kube-scheduler", 365, NOW).certificate
-    ca = brief.pair.certificate
-    seen = replace(
-        GOOD,
-        hooks=(replace(HOOKS, certificate=shown, client_ca=ca),),
-        callers=(replace(ASKING, ca=ca, certificate=held),),
-    )
+    ca, server = brief.pair.certificate, brief.for_server([SERVER], 365, NOW).certificate
+    client = brief.for_client("system:kube-scheduler", 365, NOW).certificate
+    caller = replace(ASKING, ca=ca, certificate=client)
+    seen = replace(hooked(certificate=server, client_ca=ca), callers=(caller,))
 
     assert [(each.check.name, each.where) for each in run_checks(seen)] == [
         ("CertificateExpires", "extenders[0], tlsConfig.caFile"),
@@ -243,43 +238,16 @@ def test_a_ca_that_expires_before_its_certificates_is_found_on_both_sides() -> N
     ]
 
 
-def test_an_expired_ca_next_to_the_valid_one_is_no_problem() -> None:
-    old = Authority.new("old", 30, NOW - timedelta(days=90)).pair.certificate
-    both = old + AUTHORITY.pair.certificate
-    seen = replace(
-        GOOD, hooks=(replace(HOOKS, client_ca=both),), callers=(replace(ASKING, ca=both),)
-    )
-
-    assert names(seen) == []
-
-
 def test_a_certificate_that_expired_says_when() -> None:
-    made = AUTHORITY.for_server([SERVER], 1, NOW - timedelta(days=3)).certificate
-    (caught,) = run_checks(replace(GOOD, hooks=(replace(HOOKS, certificate=made),)))
-
-    assert caught.seen == "it expired at 2026-11-14T12:00:00Z"
-
-
-def test_a_caller_signed_by_another_ca_is_a_problem() -> None:
-    made = ANOTHER.for_client("system:kube-scheduler", 365, NOW).certificate
-
-    assert names(replace(GOOD, callers=(replace(ASKING, certificate=made),))) == ["CallerRefused"]
-
-
-def test_unreadable_files_of_a_caller_are_no_problem() -> None:
-    assert names(replace(GOOD, callers=(replace(ASKING, ca=None, certificate=None),))) == []
+    assert only(shown(1, hours=72)).seen == "it expired at 2026-11-14T12:00:00Z"
 
 
 def test_only_an_enabled_feature_gate_of_a_scheduler_is_a_problem() -> None:
-    on = RunningScheduler("pod/x", {"GangScheduling": True, "GenericWorkload": False})
-    (caught,) = run_checks(replace(GOOD, schedulers=(on,)))
+    gates = {"GangScheduling": True, "GenericWorkload": False}
+    caught = only(replace(GOOD, schedulers=(RunningScheduler("pod/x", gates),)))
 
     assert caught.where == "pod/x"
     assert caught.mend == "write `--feature-gates=GangScheduling=false` into its command"
-
-
-def test_a_crd_that_preserves_unknown_fields_misses_none() -> None:
-    assert names(replace(GOOD, kinds=(kind("podgroups", fields=None), kind("queues")))) == []
 
 
 @pytest.mark.parametrize(
@@ -287,37 +255,16 @@ def test_a_crd_that_preserves_unknown_fields_misses_none() -> None:
 )
 def test_a_finding_of_the_extender_is_a_problem_with_its_reason(reason: str) -> None:
     finding = Finding("Queue", "team", reason, "queue team is odd; write it so")
-    (caught,) = run_checks(replace(GOOD, findings=(finding,)))
+    caught = only(replace(GOOD, findings=(finding,)))
 
-    assert caught.check.name == reason
-    assert caught.check.severity is Severity.PROBLEM
-    assert (caught.where, caught.seen, caught.mend) == (
-        "Queue/team", "queue team is odd", "write it so",
-    )  # fmt: skip
-
-
-def test_a_problem_that_is_finding_and_note_is_named_once() -> None:
-    finding = Finding("Policy", "file", "Refused", "file: no such plugin")
-    found = replace(
-        GOOD,
-        findings=(finding,),
-        readiness=Readiness("ops", True, ("policy: file: no such plugin",)),
-    )
-
-    assert names(found) == ["Refused"]
+    assert (caught.check.name, caught.check.severity) == (reason, Severity.PROBLEM)
+    assert (caught.where, caught.seen) == ("Queue/team", "queue team is odd")
+    assert caught.mend == "write it so"
 
 
 def test_a_note_about_unprotected_credentials_is_the_same_check() -> None:
     note = "credentials: kubeconfig k checks no certificate; name its CA"
-    (caught,) = run_checks(replace(GOOD, readiness=Readiness("ops", True, (note,))))
+    caught = only(replace(GOOD, readiness=Readiness("ops", True, (note,))))
 
-    assert caught.check.name == "CredentialsUnprotected"
-    assert (caught.where, caught.seen, caught.mend) == (
-        "ops", "kubeconfig k checks no certificate", "name its CA",
-    )  # fmt: skip
-
-
-def test_problems_come_before_hints() -> None:
-    found = replace(CASES["NoAdmissionPolicies"], server_gates=frozenset({"GenericWorkload"}))
-
-    assert names(found) == ["NativeGangs", "NoAdmissionPolicies"]
+    assert (caught.check.name, caught.where) == ("CredentialsUnprotected", "ops")
+    assert (caught.seen, caught.mend) == ("kubeconfig k checks no certificate", "name its CA")

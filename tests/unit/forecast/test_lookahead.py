@@ -5,6 +5,8 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
+import pytest
+
 from extender.forecast.durations import DurationHistory
 from extender.forecast.estimate import Estimate
 from extender.forecast.lookahead import Lookahead, WorkLimit
@@ -65,16 +67,76 @@ def test_a_gang_starts_when_the_gangs_on_its_nodes_end() -> None:
     )
 
 
-def test_a_smaller_gang_starts_when_the_first_of_them_ends() -> None:
-    train = running("lab/train", "n1", lasts_s=2 * HOUR)
-    report = running("ops/report", "n2", lasts_s=HOUR)
+def mixed() -> Gang:
+    """Make a gang of which one member, such as a sidecar pod, has a deadline of a minute."""
+    kind = shape(cpu=4)
+    brief = pod("x-0", kind, on="n1", namespace="lab", began=NOW, deadline_s=MINUTE)
+    endless = pod("x-1", kind, on="n2", namespace="lab", began=NOW)
+    return gang("lab/x", on=["n1"], pods=[brief, endless])
 
-    told = estimate(seen(train, report, waiting("lab/next", 1)), "lab/next")
 
-    assert told.message == (
-        "about 14:00 UTC (in 1 h), after ops/report ends; it is expected to run 1 h (from its"
-        " annotation)"
-    )
+NOT_WAITING = "unknown, because it does not wait for other gangs to end: "
+UNKNOWN = "unknown, because lab/x declares no duration and none was learnt"
+
+
+@pytest.mark.parametrize(
+    ("gangs", "message"),
+    [
+        pytest.param(
+            [
+                running("lab/train", "n1", lasts_s=2 * HOUR),
+                running("ops/report", "n2", lasts_s=HOUR),
+                waiting("lab/next", 1),
+            ],
+            "about 14:00 UTC (in 1 h), after ops/report ends; it is expected to run 1 h (from its"
+            " annotation)",
+            id="a smaller gang starts when the first ends",
+        ),
+        pytest.param(
+            [
+                running("lab/a", "n1", lasts_s=HOUR),
+                running("lab/b", "n2"),
+                waiting("lab/next", 1),
+            ],
+            "about 14:00 UTC (in 1 h), after lab/a ends; it is expected to run 1 h (from its"
+            " annotation); the end of another gang is unknown, so it may be sooner",
+            id="gangs with an unknown end are counted",
+        ),
+        pytest.param(
+            [running("lab/x", "n1", "n2", each={"deadline_s": HOUR}), waiting("lab/next", 2)],
+            "about 14:00 UTC (in 1 h), after lab/x ends; it is expected to run 1 h (its deadline,"
+            " so at the latest)",
+            id="a deadline is the latest end",
+        ),
+        pytest.param([mixed(), waiting("lab/next", 2)], UNKNOWN, id="a deadline of one member"),
+        pytest.param(
+            [running("lab/x", "n1", "n2"), waiting("lab/next", 2)], UNKNOWN, id="no duration"
+        ),
+        pytest.param(
+            [running("lab/x", "n1", "n2", ran_s=3 * HOUR, lasts_s=HOUR), waiting("lab/next", 2)],
+            "unknown, because lab/x has run 3 h, longer than the 1 h of its annotation",
+            id="a declared duration that has passed",
+        ),
+        pytest.param(
+            [running("lab/a", "n1", lasts_s=HOUR), waiting("lab/next", 1, min_member=4)],
+            f"{NOT_WAITING}fewer pods of the gang exist than minMember",
+            id="below minMember",
+        ),
+        pytest.param(
+            [running("lab/a", "n1", lasts_s=HOUR), waiting("lab/next", 9)],
+            f"{NOT_WAITING}the gang would not fit even an empty cluster",
+            id="too large for the cluster",
+        ),
+    ],
+)
+def test_an_estimate_says_when_and_why(gangs: list[Gang], message: str) -> None:
+    assert estimate(seen(*gangs), "lab/next").message == message
+
+
+def test_an_unknown_start_is_one_word_in_a_list() -> None:
+    told = estimate(seen(running("lab/x", "n1", "n2"), waiting("lab/next", 2)), "lab/next")
+
+    assert (told.at, told.summary) == (None, "unknown")
 
 
 def test_gangs_ahead_run_first_for_their_declared_durations() -> None:
@@ -124,23 +186,6 @@ def test_a_gang_is_compared_with_earlier_gangs_that_ran_longer() -> None:
     assert "the 1 of 3 earlier gangs of this name in this queue that ran longer" in told.message
 
 
-def test_without_a_duration_the_estimate_is_unknown_and_names_the_gang() -> None:
-    told = estimate(seen(running("lab/x", "n1", "n2"), waiting("lab/next", 2)), "lab/next")
-
-    assert (told.at, told.summary) == (None, "unknown")
-    assert told.message == "unknown, because lab/x declares no duration and none was learnt"
-
-
-def test_a_declared_duration_that_has_passed_is_ignored() -> None:
-    over = running("lab/x", "n1", "n2", ran_s=3 * HOUR, lasts_s=HOUR)
-
-    told = estimate(seen(over, waiting("lab/next", 2)), "lab/next")
-
-    assert told.message == (
-        "unknown, because lab/x has run 3 h, longer than the 1 h of its annotation"
-    )
-
-
 def test_a_declared_duration_below_all_earlier_ones_is_not_trusted() -> None:
     short = running("lab/x-9", "n1", "n2", lasts_s=MINUTE)
     earlier = [(f"lab/x-{number}", HOUR) for number in range(5)]
@@ -148,29 +193,6 @@ def test_a_declared_duration_below_all_earlier_ones_is_not_trusted() -> None:
     told = estimate(seen(short, waiting("lab/next", 2)), "lab/next", *earlier)
 
     assert told.at == NOW + HOUR
-
-
-def test_a_deadline_is_the_latest_end() -> None:
-    limited = running("lab/x", "n1", "n2", each={"deadline_s": HOUR})
-
-    told = estimate(seen(limited, waiting("lab/next", 2)), "lab/next")
-
-    assert told.message == (
-        "about 14:00 UTC (in 1 h), after lab/x ends; it is expected to run 1 h (its deadline, so"
-        " at the latest)"
-    )
-
-
-def test_a_deadline_of_some_members_does_not_end_the_gang() -> None:
-    """The deadline of a sidecar pod of one minute does not end the other pods."""
-    kind = shape(cpu=4)
-    brief = pod("x-0", kind, on="n1", namespace="lab", began=NOW, deadline_s=MINUTE)
-    endless = pod("x-1", kind, on="n2", namespace="lab", began=NOW)
-    mixed = gang("lab/x", on=["n1"], pods=[brief, endless])
-
-    told = estimate(seen(mixed, waiting("lab/next", 2)), "lab/next")
-
-    assert told.message == "unknown, because lab/x declares no duration and none was learnt"
 
 
 def test_a_member_that_began_later_has_its_deadline_later() -> None:
@@ -184,25 +206,6 @@ def test_a_member_that_began_later_has_its_deadline_later() -> None:
     )
 
     assert told.at == NOW + 50 * MINUTE
-
-
-def test_other_gangs_without_a_known_end_are_counted() -> None:
-    known, unknown = running("lab/a", "n1", lasts_s=HOUR), running("lab/b", "n2")
-
-    told = estimate(seen(known, unknown, waiting("lab/next", 1)), "lab/next")
-
-    assert told.message.endswith("; the end of another gang is unknown, so it may be sooner")
-
-
-def test_a_gang_below_minmember_does_not_wait_for_other_gangs_to_end() -> None:
-    partial = waiting("lab/partial", 1, min_member=4)
-
-    told = estimate(seen(running("lab/a", "n1", lasts_s=HOUR), partial), "lab/partial")
-
-    assert told.message == (
-        "unknown, because it does not wait for other gangs to end: fewer pods of the gang exist"
-        " than minMember"
-    )
 
 
 def test_a_gang_that_does_not_wait_has_no_estimate() -> None:
@@ -260,15 +263,6 @@ def test_a_lookahead_does_not_change_its_snapshot() -> None:
     assert (snapshot.nodes.used == used).all()
     assert make_plan(snapshot, policy_parser.DEFAULT) == before
     assert snapshot.gangs[GangKey("lab/next")].on_nodes == 0
-
-
-def test_a_gang_too_large_for_the_cluster_has_that_as_its_reason() -> None:
-    told = estimate(seen(running("lab/a", "n1", lasts_s=HOUR), waiting("lab/big", 9)), "lab/big")
-
-    assert told.message == (
-        "unknown, because it does not wait for other gangs to end: the gang would not fit even"
-        " an empty cluster"
-    )
 
 
 def test_capacity_used_by_other_schedulers_never_becomes_free() -> None:

@@ -135,11 +135,13 @@ def test_a_gpu_can_be_counted_in_fractions_without_rounding(tmp_path: Path) -> N
     assert trace.rounded == 0
 
 
-def test_a_limit_keeps_the_earliest_gangs_in_any_order_of_lines(tmp_path: Path) -> None:
-    trace = read(tmp_path, PAI, limit=2)
+def test_the_earliest_gangs_are_kept_in_any_order_of_lines(tmp_path: Path) -> None:
+    trace, brief = read(tmp_path, PAI, limit=2), read(tmp_path, PAI, span_s=150)
 
     assert [job.name for job in trace.jobs] == ["trace-line-3", "trace-line-2"]
     assert "2 of 3 gangs" in trace.sentence()
+    assert len(brief.jobs) == 2
+    assert "1 would arrive after the span" in brief.sentence()
 
 
 def test_speed_shortens_times_and_every_sets_arrivals(tmp_path: Path) -> None:
@@ -148,13 +150,6 @@ def test_speed_shortens_times_and_every_sets_arrivals(tmp_path: Path) -> None:
 
     assert [(job.arrives_s, job.lasts_s) for job in quick.jobs] == [(60, 6), (70, 60), (80, 30)]
     assert [(job.arrives_s, job.lasts_s) for job in even.jobs] == [(0, 60), (30, 600), (60, 300)]
-
-
-def test_gangs_that_arrive_after_the_span_are_counted(tmp_path: Path) -> None:
-    trace = read(tmp_path, PAI, span_s=150)
-
-    assert len(trace.jobs) == 2
-    assert "1 would arrive after the span" in trace.sentence()
 
 
 def test_the_queue_is_a_column_or_one_fixed_queue(tmp_path: Path) -> None:
@@ -279,12 +274,6 @@ def test_a_trace_next_to_the_scenario_is_simulated_with_its_queues(tmp_path: Pat
     said = "made-up.csv: 3 of 3 gangs; 1 more did not start or did not end"
     assert said in first.stderr
     assert first.stderr.count("\n") == 1
-
-
-def test_a_trace_and_arrivals_can_be_combined(tmp_path: Path) -> None:
-    both = SCENARIO + "arrivals: [{queue: default, count: 2, each: {cpu: 1}, lasts: 1m}]\n"
-
-    assert "and 5 gangs" in simulate(tmp_path, both, HELIOS).stdout
 
 
 @pytest.mark.parametrize(

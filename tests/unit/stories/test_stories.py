@@ -41,33 +41,6 @@ def test_a_removed_rule_of_the_policy_is_a_difference() -> None:
     ]
 
 
-def test_another_reason_is_a_difference() -> None:
-    story = STORIES["closed-queue"]
-    _, second, _ = story.steps
-    then = {**second.then, "after": "waits QueueNotFound"}
-    changed = replace(story, steps=(story.steps[0], replace(second, then=then), story.steps[2]))
-
-    assert differences(
-        changed, {WRITTEN: written(changed), EMBEDDED: run_story(changed, EmbeddedCluster())}
-    ) == [
-        "story closed-queue, step 2, after: as it is written: waits QueueNotFound;"
-        " on the embedded cluster: waits QueueClosed"
-    ]
-
-
-def test_a_gang_missing_from_the_expected_outcomes_is_a_difference() -> None:
-    story = STORIES["unknown-queue"]
-    first, second = story.steps
-    changed = replace(story, steps=(first, replace(second, then={})))
-
-    assert differences(
-        changed, {WRITTEN: written(changed), EMBEDDED: run_story(changed, EmbeddedCluster())}
-    ) == [
-        "story unknown-queue, step 2, lost: as it is written: not there;"
-        " on the embedded cluster: runs 2"
-    ]
-
-
 def test_the_order_of_identical_gangs_is_no_difference() -> None:
     story = STORIES["deadlock"]
     (nodes, gangs), first = story.steps[0].do, story.steps[0]
