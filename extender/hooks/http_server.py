@@ -45,6 +45,8 @@ _BACKLOG = 4096
 _LAST_READS_S = 0.05
 #: How long to wait for their answers: each is a refusal by then, after a delay at most.
 _LAST_ANSWERS_S = 2.0
+#: How long clients have to close their side when the port has ended.
+_LAST_CLOSES_S = 1.0
 
 
 class Acceptor:
@@ -307,6 +309,12 @@ class HttpServer(ABC):
                 timer.cancel()
         for each in tuple(self.connections):
             each.close()
+        # With TLS a connection ends when the client closes, too, and some never do.
+        end = self.loop.time() + _LAST_CLOSES_S
+        while self.connections and self.loop.time() < end:
+            await asyncio.sleep(0.01)
+        for each in tuple(self.connections):
+            each.abort("")
 
     async def _answer_all(self, grace_s: float) -> None:
         end = self.loop.time() + grace_s

@@ -183,6 +183,23 @@ def test_a_disconnected_client_ends_its_waiting_bind(
     wire.close()
 
 
+def test_a_client_that_does_not_close_its_side_does_not_keep_a_connection_open(
+    world: World, wallet: Wallet
+) -> None:
+    with closing(Wire(world.hook_port, wallet.kube_scheduler())) as wire:
+        wire.send(request(question(world)))
+        wire.read(b"}")
+
+        world.wait_for(world.port.close(grace_s=0.1))
+
+        # Below TLS, so that the client answers nothing.
+        with socket.socket(fileno=os.dup(wire.socket.fileno())) as tcp:
+            tcp.settimeout(5)
+            with suppress(ConnectionError):
+                while tcp.recv(4096):
+                    pass
+
+
 def test_a_client_that_does_not_trust_the_server_is_counted(world: World, wallet: Wallet) -> None:
     with pytest.raises(ssl.SSLCertVerificationError):
         Wire(world.hook_port, wallet.client(trusts=Authority.new("another", 5)))
