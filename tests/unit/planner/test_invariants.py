@@ -15,8 +15,9 @@ from extender.planner.plan import DirectAdmission, GangStatus, Plan
 from extender.planner.planner import make_plan
 from extender.planner.policy import Starvation
 from extender.planner.quota import TOP, QueueLimits
-from tests.builders import after, snapshot
+from tests.builders import snapshot
 from tests.strategies import examples, snapshots
+from tests.unit.planner.plans import at_rest
 
 many = settings(max_examples=examples(100))
 
@@ -141,14 +142,7 @@ def test_the_order_of_the_input_does_not_matter(before: Snapshot, chance: random
 @given(snapshots())
 @many
 def test_plans_carried_out_again_and_again_stop_changing_the_cluster(before: Snapshot) -> None:
-    state = before
-    for _ in range(40):
-        plan = make_plan(state)
-        if not plan.evictions and not any(t.placements for t in plan.placements.values()):
-            break
-        state = after(state, plan)
-    else:
-        raise AssertionError("still moving after 40 plans")
+    at_rest(before)
 
 
 def gang_of(snapshot: Snapshot, uid: str) -> str:

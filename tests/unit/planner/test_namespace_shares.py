@@ -16,13 +16,10 @@ from extender.planner import policy_parser
 from extender.planner.plan import GangStatus, Plan, Verdict
 from extender.planner.planner import make_plan
 from extender.planner.policy import Policy
-from tests.builders import after, amounts, gang, nodes, queue, share, snapshot
+from tests.builders import amounts, gang, nodes, queue, share, snapshot
 from tests.unit.planner.explain_output import shown, would_start_with
+from tests.unit.planner.plans import CAPACITY, VOLCANO, at_rest
 
-VOLCANO = policy_parser.parse(f"{policy_parser.DEFAULT_TEXT}\ncompatibility: volcano\n")
-CAPACITY = policy_parser.parse(
-    policy_parser.DEFAULT_TEXT.replace("name: proportion", "name: capacity")
-)
 UNLIMITED = policy_parser.parse(
     policy_parser.DEFAULT_TEXT.replace("  - name: proportion\n", "").replace(" reclaim,", "")
 )
@@ -42,16 +39,6 @@ def small(namespace: str, count: int, on: str = "", **rest: Any) -> list[Gang]:
         gang(f"{namespace}/g{number}", 1, on=places, cpu=1, **{"queue": "q", **rest})
         for number in range(count)
     ]
-
-
-def at_rest(state: Snapshot, policy: Policy = policy_parser.DEFAULT) -> tuple[Snapshot, Plan]:
-    """Carry plans out until nothing changes."""
-    for _ in range(40):
-        plan = make_plan(state, policy)
-        if not plan.evictions and not any(t.placements for t in plan.placements.values()):
-            return state, plan
-        state = after(state, plan)
-    raise AssertionError("still moving after 40 plans")
 
 
 def cpus(state: Snapshot, namespace: str, queue: str = "q") -> int:

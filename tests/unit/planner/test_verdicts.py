@@ -9,7 +9,7 @@ import pytest
 from extender.model.gang import Gang, GangKey, Phase
 from extender.model.node import HostPorts
 from extender.model.pod import HostPort, Shape, Status
-from extender.model.reason import Problem, Reason
+from extender.model.reason import Reason
 from extender.model.resources import Resources
 from extender.model.snapshot import Snapshot
 from extender.planner import policy_parser
@@ -17,7 +17,6 @@ from extender.planner.plan import DirectAdmission, GangStatus, Verdict
 from extender.planner.planner import make_plan
 from tests.builders import (
     NOW,
-    SOON,
     amounts,
     cache,
     gang,
@@ -101,26 +100,12 @@ def test_a_taken_host_port_is_named_and_says_nothing_of_the_clusters_size() -> N
     )
 
 
-def test_an_empty_cluster_has_a_host_port_once_on_every_node() -> None:
-    ported = replace(shape(cpu=1), host_ports=(HostPort(80),))
-    train = gang("a/train", pods=[pod(f"train-{number}", ported) for number in range(3)])
-
-    assert told(snapshot(nodes(2), [train])) == (
-        Reason.EXCEEDS_CLUSTER,
-        "needs 3 x 1 cpu; the empty cluster has 2 such slots",
-    )
-
-
 def test_a_gang_waits_for_capacity_that_is_being_released() -> None:
     terminating = single("a/old", on="n1", cpu=4, each={"status": Status.RELEASING})
     reason, message = told(snapshot(nodes(1, cpu=4), [terminating, gang("a/train", 1, cpu=4)]))
 
     assert reason is Reason.WAITING_FOR_VICTIMS
     assert "capacity being released on n1" in message
-
-
-def test_the_default_queue_needs_no_object() -> None:
-    assert verdict(snapshot(nodes(1), [gang("a/train", 1, cpu=1)])).status is GangStatus.ADMITTED
 
 
 @pytest.mark.parametrize("status", [Status.SUCCEEDED, Status.FAILED])
@@ -144,26 +129,6 @@ def test_a_member_created_after_all_had_ended_waits() -> None:
     recreated = replace(ended, pods=(*ended.pods, again))
 
     assert verdict(snapshot(nodes(1), [recreated])).status is not GangStatus.FINISHED
-
-
-def test_an_invalid_gang_says_what_is_wrong_with_it() -> None:
-    wrong = Problem(Reason.POD_GROUP_MISSING, "PodGroup a/train does not exist")
-    invalid = replace(gang("a/train", 1, cpu=1), problem=wrong)
-    found = verdict(snapshot(nodes(1), [invalid]))
-
-    assert (found.status, found.reason, found.message) == (
-        GangStatus.INVALID,
-        Reason.POD_GROUP_MISSING,
-        "PodGroup a/train does not exist",
-    )
-
-
-def test_a_gang_that_backs_off_is_tried_again_later() -> None:
-    late = replace(gang("a/train", 1, cpu=1), backing_off_until=SOON + 7)
-    before = snapshot(nodes(1), [late])
-
-    assert told(before) == (Reason.BACKING_OFF, "did not assemble in time; retried in 7 s")
-    assert make_plan(before).placements == {}
 
 
 def test_a_gang_whose_shapes_only_fit_apart_is_told_so() -> None:
