@@ -10,7 +10,6 @@ from hypothesis import given, strategies as st
 from extender.errors import InvalidQuantity
 from extender.model.resources import (
     LARGEST,
-    NOTHING,
     Resources,
     parse_milli,
     parse_quantity,
@@ -60,20 +59,6 @@ def test_order_of_addition_does_not_matter(one: Resources, other: Resources) -> 
     assert hash(one + other) == hash(other + one)
 
 
-@given(vectors, vectors)
-def test_resources_fit_when_no_amount_is_larger(one: Resources, room: Resources) -> None:
-    assert one.fits_in(room) == all(one.amount(name) <= room.amount(name) for name in NAMES)
-
-
-@given(vectors, vectors)
-def test_beyond_is_the_part_that_does_not_fit(one: Resources, other: Resources) -> None:
-    beyond = one.beyond(other)
-
-    assert all(
-        beyond.amount(name) == max(0, one.amount(name) - other.amount(name)) for name in NAMES
-    )
-
-
 def test_a_ceiling_lowers_only_what_it_names() -> None:
     ceiling = Resources({"cpu": 2})
 
@@ -84,18 +69,6 @@ def test_a_floor_raises_what_is_lower_or_missing() -> None:
     floor = Resources({"cpu": 2, "memory": 3})
 
     assert Resources({"cpu": 5}).at_least(floor) == Resources({"cpu": 5, "memory": 3})
-
-
-def test_nothing_times_anything_is_nothing() -> None:
-    assert NOTHING * 3 == NOTHING
-    assert Resources({"cpu": 2}) * 3 == Resources({"cpu": 6})
-
-
-def test_adding_in_place_keeps_existing_amounts() -> None:
-    total = {"cpu": 1}
-    Resources({"cpu": 2, "memory": 3}).add_to(total)
-
-    assert total == {"cpu": 3, "memory": 3}
 
 
 def test_zero_and_negative_amounts_can_be_dropped() -> None:

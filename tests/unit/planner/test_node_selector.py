@@ -33,16 +33,6 @@ def test_queues_share_only_managed_nodes() -> None:
     assert {figures.deserved[CPU] for figures in plan.queues.values() if figures.deserved} == {2000}
 
 
-def test_a_gang_that_only_fits_with_unmanaged_nodes_is_told_how_many_there_are() -> None:
-    plan = make_plan(snapshot([MANAGED, UNMANAGED], [gang("a/train", 8, cpu=1)]))
-
-    verdict = plan.verdicts["a/train"]
-    assert verdict.reason is Reason.NODE_NOT_MANAGED
-    assert verdict.message == (
-        "needs 8 x 1 cpu; the empty cluster has 4 such slots: 1 node outside --node-selector"
-    )
-
-
 def test_a_gang_that_fits_no_node_at_all_exceeds_the_cluster() -> None:
     plan = make_plan(snapshot([MANAGED, UNMANAGED], [gang("a/train", 8, cpu=5)]))
 

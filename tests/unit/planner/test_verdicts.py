@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from extender.model.gang import Gang, GangKey, Phase
+from extender.model.gang import GangKey, Phase
 from extender.model.node import HostPorts
 from extender.model.pod import HostPort, Shape, Status
 from extender.model.reason import Reason
@@ -139,18 +139,6 @@ def test_a_gang_whose_shapes_only_fit_apart_is_told_so() -> None:
         Reason.INSUFFICIENT_CAPACITY,
         "needs 1 x 4 cpu and 2 x 1 cpu; each finds slots, but not all of them at once",
     )
-
-
-def test_phases_are_what_a_status_writer_would_write() -> None:
-    def phase(each: Gang) -> Phase:
-        return verdict(snapshot(nodes(2), [each]), each.key).phase
-
-    assert phase(gang("a/new", 2, cpu=1)) is Phase.INQUEUE
-    assert phase(gang("a/run", 2, on=["n1", "n2"], cpu=1)) is Phase.RUNNING
-    done = gang("a/done", 2, cpu=1, each={"status": Status.SUCCEEDED})
-    assert phase(done) is Phase.COMPLETED
-    below_minimum = gang("a/short", 2, min_member=2, on=["n1"], cpu=99)
-    assert phase(below_minimum) is Phase.UNKNOWN
 
 
 def test_shares_are_the_dominant_part_of_the_cluster() -> None:

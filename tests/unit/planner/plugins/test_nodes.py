@@ -157,20 +157,34 @@ def with_arguments(name: str, **arguments: float) -> str:
     return f"{{name: {name}, arguments: {{{written}}}}}"
 
 
-def test_by_default_the_emptiest_node_is_the_best() -> None:
-    assert goes_to(EQUAL, "{name: nodeorder}", None, "n1") == "n2"
+FULLEST = with_arguments("nodeorder", leastrequested__weight=0, mostrequested__weight=1)
+BALANCED = with_arguments("nodeorder", leastrequested__weight=0)
+BY_CPU = with_arguments("binpack", binpack__cpu=1, binpack__memory=0)
+BY_MEMORY = with_arguments("binpack", binpack__cpu=0)
+NEGATIVE = with_arguments("binpack", binpack__cpu=-3, binpack__memory=0)
+LITTLE_CPU = [node("n1", cpu=2, memory=40), node("n2", cpu=40, memory=2)]
 
 
-def test_the_fullest_node_can_be_made_the_best() -> None:
-    weights = with_arguments("nodeorder", leastrequested__weight=0, mostrequested__weight=1)
-
-    assert goes_to(EQUAL, weights, None, "n2") == "n2"
-
-
-def test_balance_counts_where_nothing_else_does() -> None:
-    lopsided = [node("n1", cpu=2, memory=40), node("n2", cpu=8, memory=8)]
-
-    assert goes_to(lopsided, with_arguments("nodeorder", leastrequested__weight=0)) == "n2"
+@pytest.mark.parametrize(
+    ("plugin", "members", "running", "best"),
+    [
+        pytest.param("{name: nodeorder}", EQUAL, ["n1"], "n2", id="the emptiest"),
+        pytest.param(FULLEST, EQUAL, ["n2"], "n2", id="the fullest"),
+        pytest.param(
+            BALANCED, [LITTLE_CPU[0], node("n2", cpu=8, memory=8)], [], "n2", id="balanced"
+        ),
+        pytest.param("{name: binpack}", EQUAL, ["n2"], "n2", id="packed"),
+        pytest.param(BY_CPU, LITTLE_CPU, [], "n1", id="packed by cpu"),
+        pytest.param(BY_MEMORY, LITTLE_CPU, [], "n2", id="packed by memory"),
+        pytest.param(
+            NEGATIVE, [node("n1", cpu=40), node("n2", cpu=2)], [], "n2", id="a negative weight is 1"
+        ),
+    ],
+)
+def test_each_score_has_its_own_best_node(
+    plugin: str, members: list[Node], running: list[str], best: str
+) -> None:
+    assert goes_to(members, plugin, None, *running) == best
 
 
 def test_a_pods_preference_outweighs_free_capacity() -> None:
@@ -189,26 +203,6 @@ def test_nodes_with_a_soft_taint_are_avoided() -> None:
     members = [Node(name="n1", allocatable=EQUAL[0].allocatable, taints=(avoided,)), EQUAL[1]]
 
     assert goes_to(members, "{name: nodeorder}", None, "n2") == "n2"
-
-
-def test_packing_fills_the_node_in_use() -> None:
-    assert goes_to(EQUAL, "{name: binpack}", None, "n2") == "n2"
-
-
-@pytest.mark.parametrize(
-    ("weights", "best"),
-    [({"binpack__cpu": 1, "binpack__memory": 0}, "n1"), ({"binpack__cpu": 0}, "n2")],
-)
-def test_packing_weighs_resources(weights: dict[str, float], best: str) -> None:
-    members = [node("n1", cpu=2, memory=40), node("n2", cpu=40, memory=2)]
-
-    assert goes_to(members, with_arguments("binpack", **weights)) == best
-
-
-def test_packing_takes_a_negative_weight_for_one() -> None:
-    members = [node("n1", cpu=40, memory=40), node("n2", cpu=2, memory=40)]
-
-    assert goes_to(members, with_arguments("binpack", binpack__cpu=-3, binpack__memory=0)) == "n2"
 
 
 def test_packing_counts_other_resources_when_they_are_named() -> None:
