@@ -128,14 +128,6 @@ tiers:
     assert session.nodes.usable(state.gang.pods[0].shape).all()
 
 
-def test_answers_are_remembered_until_a_node_changes() -> None:
-    before = snapshot([node("a")], [gang("a/x", 1, cpu=1)])
-    kind = next(iter(before.gangs.values())).pods[0].shape
-    first = Session(before, policy_parser.DEFAULT).nodes.usable(kind)
-
-    assert Session(before, policy_parser.DEFAULT).nodes.usable(kind) is first
-
-
 def goes_to(members: list[Node], plugin: str, kind: Shape | None = None, *running: str) -> str:
     """Place one pod of one cpu; *running* names the nodes of pods like it that run."""
     kind = kind or Shape(requests=amounts(cpu=1, memory=1, pods=1))
