@@ -8,7 +8,7 @@ import pytest
 
 from extender.model.gang import GangKey, Phase
 from extender.model.node import HostPorts
-from extender.model.pod import HostPort, Shape, Status
+from extender.model.pod import PLACEHOLDER, HostPort, PodUid, Shape, Status
 from extender.model.reason import Reason
 from extender.model.resources import Resources
 from extender.model.snapshot import Snapshot
@@ -246,3 +246,13 @@ def test_a_gang_that_got_its_nodes_from_an_earlier_plan_says_so() -> None:
 
     assert verdict.reason is Reason.ADMITTED
     assert verdict.message.startswith("2 members have nodes")
+
+
+def test_a_gang_with_members_that_do_not_exist_yet_says_so() -> None:
+    coming = pod("train-1", on="n1", uid=PodUid(f"{PLACEHOLDER}1"), status=Status.ALLOCATED)
+    train = gang("a/train", pods=[pod("train-0"), coming])
+
+    assert told(snapshot(nodes(1), [train])) == (
+        Reason.NOT_ENOUGH_MEMBERS,
+        "has 0 of at least 2 members; capacity is reserved for the rest",
+    )
