@@ -96,7 +96,7 @@ reclaim-from-due  planner/plugins/proportion.py  planner/plugins/test_proportion
 -   return excess(queue.allocated, self.deserved(queue), preemptor.pod.requests)
 +   return list(preemptor.pod.requests.without(PODS))
 
-dominant-share-of-cpu-alone  planner/policy.py  planner/plugins/test_orders.py
+dominant-share-of-cpu-alone  planner/policy.py  planner/plugins/test_others.py
     The dominant share of a gang is its share of cpu, whatever else it uses more of.
 -   if share > largest and amount >= self.close(name):
 +   if name == CPU and amount >= self.close(name):

@@ -1,3 +1,5 @@
+"""Findings about queues, alone and together."""
+
 from __future__ import annotations
 
 from typing import Any
@@ -34,31 +36,73 @@ def test_valid_queues_have_no_finding() -> None:
     assert found(org, team, Queue(name="default"), Queue(name="open", parent="root")) == []
 
 
-def test_a_guarantee_above_the_capability_is_found() -> None:
-    queue = Queue(name="a", guarantee=amounts(cpu="4"), capability=amounts(cpu="1500m"))
-
-    assert found(queue) == [
-        Finding(
-            "Queue",
-            "a",
-            "GuaranteeAboveCapability",
-            "queue a is guaranteed 4 cpu and may have at most 1500m; lower"
-            " spec.guarantee.resource or raise spec.capability",
-        )
-    ]
-
-
-def test_a_deserved_share_above_the_capability_is_found() -> None:
-    queue = Queue(name="a", deserved=amounts(memory="2Gi"), capability=amounts(memory="1Gi"))
-
-    assert sentences(queue) == [
+THREE, TWO = amounts(cpu="3"), amounts(cpu="2")
+CHILDREN = (
+    Queue(name="a", parent="org", guarantee=THREE),
+    Queue(name="b", parent="org", guarantee=TWO),
+)
+MISTAKES = {
+    "a guarantee above the capability": (
+        (Queue(name="a", guarantee=amounts(cpu="4"), capability=amounts(cpu="1500m")),),
+        ("a", "GuaranteeAboveCapability"),
+        "queue a is guaranteed 4 cpu and may have at most 1500m; lower spec.guarantee.resource or"
+        " raise spec.capability",
+    ),
+    "a deserved share above the capability": (
+        (Queue(name="a", deserved=amounts(memory="2Gi"), capability=amounts(memory="1Gi")),),
+        ("a", "DeservedAboveCapability"),
+        "queue a deserves 2Gi memory and may have at most 1Gi; lower spec.deserved or raise"
+        " spec.capability",
+    ),
+    "a missing parent with a similar name": (
+        (Queue(name="research"), Queue(name="team", parent="reserch")),
+        ("team", "ParentMissing"),
+        "queue team is below queue reserch, which does not exist; create it or change spec.parent;"
+        " did you mean research?",
+    ),
+    "children guaranteed more than their parent": (
+        (Queue(name="org", guarantee=amounts(cpu="4"), capability=amounts(cpu="8")), *CHILDREN),
+        ("org", "GuaranteesAboveParent"),
+        "the queues below org are guaranteed 5 cpu together, and it is itself guaranteed only 4;"
+        " lower their guarantees or raise its own",
+    ),
+    "children guaranteed more than the capability of their parent": (
         (
-            "a",
-            "DeservedAboveCapability",
-            "queue a deserves 2Gi memory and may have at most 1Gi; lower spec.deserved or raise"
-            " spec.capability",
-        )
-    ]
+            Queue(name="org", guarantee=amounts(memory="1Gi"), capability=amounts(cpu="4")),
+            *CHILDREN,
+        ),
+        ("org", "GuaranteesAboveParent"),
+        "the queues below org are guaranteed 5 cpu together, and it may have at most 4; lower"
+        " their guarantees or raise its own",
+    ),
+    "a field without effect": (
+        (Queue(name="a", ignored_fields=("spec.type",)),),
+        ("a", "IgnoredField"),
+        "spec.type of queue a has no effect here; remove it",
+    ),
+    "fields without effect": (
+        (Queue(name="b", ignored_fields=("spec.type", "spec.affinity")),),
+        ("b", "IgnoredField"),
+        "spec.type and spec.affinity of queue b have no effect here; remove them",
+    ),
+    "no weight": (
+        (Queue(name="a", weight=0),),
+        ("a", "WeightZero"),
+        "queue a has weight 0 and so no share of its own; set spec.weight to 1 or more",
+    ),
+    "a field that cannot be read": (
+        (Queue(name="b", weight=0, problem="it is odd"),),
+        ("b", "Unreadable"),
+        "queue b cannot be used: it is odd",
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", MISTAKES)
+def test_each_kind_of_mistake_is_one_finding_that_names_the_fix(kind: str) -> None:
+    queues, place, message = MISTAKES[kind]
+
+    assert found(*queues) == [Finding("Queue", *place, message)]
 
 
 @pytest.mark.parametrize("capability", [NOTHING, amounts(memory="1Gi"), amounts(cpu="0")])
@@ -72,19 +116,6 @@ def test_a_capability_of_no_devices_limits_them() -> None:
 
     assert [each.reason for each in found(Queue(name="a", guarantee=one, capability=none))] == [
         "GuaranteeAboveCapability"
-    ]
-
-
-def test_a_missing_parent_is_found_with_the_nearest_name() -> None:
-    queues = (Queue(name="research"), Queue(name="team", parent="reserch"))
-
-    assert sentences(*queues) == [
-        (
-            "team",
-            "ParentMissing",
-            "queue team is below queue reserch, which does not exist; create it or change"
-            " spec.parent; did you mean research?",
-        )
     ]
 
 
@@ -167,40 +198,6 @@ def test_thousands_of_queues_without_their_parent_are_found_without_a_search_for
     assert not any("did you mean" in each.message for each in results)
 
 
-def test_guarantees_of_children_above_that_of_their_parent_are_found_at_the_parent() -> None:
-    queues = (
-        Queue(name="org", guarantee=amounts(cpu="4"), capability=amounts(cpu="8")),
-        Queue(name="a", parent="org", guarantee=amounts(cpu="3")),
-        Queue(name="b", parent="org", guarantee=amounts(cpu="2")),
-    )
-
-    assert sentences(*queues) == [
-        (
-            "org",
-            "GuaranteesAboveParent",
-            "the queues below org are guaranteed 5 cpu together, and it is itself guaranteed only"
-            " 4; lower their guarantees or raise its own",
-        )
-    ]
-
-
-def test_without_a_guarantee_of_the_parent_its_capability_limits_those_of_its_children() -> None:
-    queues = (
-        Queue(name="org", guarantee=amounts(memory="1Gi"), capability=amounts(cpu="4")),
-        Queue(name="a", parent="org", guarantee=amounts(cpu="3")),
-        Queue(name="b", parent="org", guarantee=amounts(cpu="2")),
-    )
-
-    assert sentences(*queues) == [
-        (
-            "org",
-            "GuaranteesAboveParent",
-            "the queues below org are guaranteed 5 cpu together, and it may have at most 4; lower"
-            " their guarantees or raise its own",
-        )
-    ]
-
-
 def test_guarantees_far_below_a_capability_are_found_only_at_the_queue_that_has_it() -> None:
     queues = (
         Queue(name="all", capability=amounts(cpu="4")),
@@ -244,32 +241,3 @@ def test_a_root_queue_object_is_the_parent_of_top_queues() -> None:
 
 def test_nothing_is_compared_with_a_cluster_without_nodes() -> None:
     assert found(Queue(name="a", guarantee=amounts(cpu="9")), cluster=NOTHING) == []
-
-
-def test_fields_of_a_queue_without_effect_are_found() -> None:
-    queues = (
-        Queue(name="a", ignored_fields=("spec.type",)),
-        Queue(name="b", ignored_fields=("spec.type", "spec.affinity")),
-    )
-
-    assert sentences(*queues) == [
-        ("a", "IgnoredField", "spec.type of queue a has no effect here; remove it"),
-        (
-            "b",
-            "IgnoredField",
-            "spec.type and spec.affinity of queue b have no effect here; remove them",
-        ),
-    ]
-
-
-def test_weight_zero_and_fields_that_cannot_be_read_are_found() -> None:
-    queues = (Queue(name="a", weight=0), Queue(name="b", weight=0, problem="it is odd"))
-
-    assert sentences(*queues) == [
-        (
-            "a",
-            "WeightZero",
-            "queue a has weight 0 and so no share of its own; set spec.weight to 1 or more",
-        ),
-        ("b", "Unreadable", "queue b cannot be used: it is odd"),
-    ]

@@ -7,7 +7,9 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from extender.model.annotations import ALLOWED_CLASSES
 from extender.planner.policy_parser import CALLBACKS
+from tests import objects as api
 
 Case = Mapping[str, Any]
 
@@ -58,7 +60,7 @@ def objects(case: Case) -> dict[str, Any]:
     items = [
         *(_node(each) for each in case["nodes"]),
         *(_queue(each) for each in case["queues"]),
-        *(_class(each) for each in case["priority_classes"]),
+        *(api.priority_class(each["name"], each["value"]) for each in case["priority_classes"]),
         *_namespaces(case),
         *(_group(each) for each in case["podgroups"]),
         *(_pod(each) for each in case["pods"]),
@@ -100,29 +102,11 @@ def _queue(written: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _class(written: Mapping[str, Any]) -> dict[str, Any]:
-    return {
-        "apiVersion": "scheduling.k8s.io/v1",
-        "kind": "PriorityClass",
-        "metadata": {"name": written["name"]},
-        "value": written["value"],
-    }
-
-
 def _namespaces(case: Case) -> list[dict[str, Any]]:
     """Let every namespace use every class, as Volcano does: there a PodGroup is believed."""
     classes = ",".join(each["name"] for each in case["priority_classes"])
-    return [
-        {
-            "apiVersion": "v1",
-            "kind": "Namespace",
-            "metadata": {
-                "name": name,
-                "annotations": {"gang-extender.io/priority-classes": classes},
-            },
-        }
-        for name in sorted({each["namespace"] for each in case["podgroups"]})
-    ]
+    names = sorted({each["namespace"] for each in case["podgroups"]})
+    return [api.namespace(name, {ALLOWED_CLASSES: classes}) for name in names]
 
 
 def _group(written: Mapping[str, Any]) -> dict[str, Any]:

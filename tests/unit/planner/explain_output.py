@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
-from functools import cache
 from typing import Any
 
 from extender.cli.explain import print_explanation
 from extender.cli.output import Terminal
 from extender.model.gang import Gang, GangKey
-from extender.model.node import NodeFacts, Taint
-from extender.model.pod import Shape
 from extender.model.queue import Queue
 from extender.model.resources import Resources
 from extender.model.snapshot import Snapshot
@@ -20,26 +16,21 @@ from extender.planner.explain.explain import explain
 from extender.planner.planner import make_plan
 from extender.planner.policy import Policy
 from extender.web.plan_documents import PlanDocuments
-from tests.builders import pod
-from tests.scene import gang, node_table, snapshot
+from tests.builders import NOW, amounts, node, pod, shape, snapshot
+from tests.scene import gang
 
 
 def cpu(cores: float) -> Resources:
-    return Resources({"cpu": int(cores * 1000)})
-
-
-@cache
-def shape(cores: float) -> Shape:
-    return Shape(requests=Resources({"cpu": int(cores * 1000), "pods": 1}))
+    return amounts(cpu=cores)
 
 
 def waiting(name: str = "train", *cores: float, **rest: Any) -> Gang:
-    members = [pod(f"{name}-{n}", shape=shape(c)) for n, c in enumerate(cores)]
+    members = [pod(f"{name}-{n}", shape=shape(cpu=c)) for n, c in enumerate(cores)]
     return gang(name, members, **rest)
 
 
 def running(name: str, nodes: Iterable[str], cores: float = 1, **rest: Any) -> Gang:
-    members = [pod(f"{name}-{n}", on=on, shape=shape(cores)) for n, on in enumerate(nodes)]
+    members = [pod(f"{name}-{n}", on=on, shape=shape(cpu=cores)) for n, on in enumerate(nodes)]
     return gang(name, members, **rest)
 
 
@@ -59,24 +50,18 @@ def seen(
     cordoned: Sequence[str] = (),
 ) -> Snapshot:
     """A cluster in which running members use their nodes."""
-    table = node_table(cpus)
-    for each in gangs:
-        for member in each.pods:
-            if member.node:
-                row = table.facts.index[member.node]
-                table.used[row] += [member.requests.amount(name) for name in table.dimensions]
-    gone = Taint("node.kubernetes.io/unreachable")  # as the node controller has it
-    nodes = tuple(
-        replace(
-            node,
-            ready=node.name not in unready,
-            unschedulable=node.name in cordoned,
-            taints=(gone,) if node.name in unready else (),
+    members = [
+        node(
+            f"n{index}",
+            cpu=cores,
+            ready=f"n{index}" not in unready,
+            unschedulable=f"n{index}" in cordoned,
+            # The node controller adds this taint.
+            taints=["node.kubernetes.io/unreachable="] if f"n{index}" in unready else (),
         )
-        for node in table.nodes
-    )
-    table = replace(table, facts=NodeFacts(nodes, table.facts.index))
-    return snapshot(*gangs, queues=among, nodes=table)
+        for index, cores in enumerate(cpus)
+    ]
+    return snapshot(members, gangs, among, now=NOW)
 
 
 def shown(

@@ -8,12 +8,11 @@ import random
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
+from tests import objects
 from tests.unit.replay.runs import recorded
 
 ROOT = Path(__file__).parents[3]
-VOLCANO = "scheduling.volcano.sh/v1beta1"
 SCENARIO = """
 span: 10m
 nodes: [{name: n, count: 2, has: {cpu: 4}}]
@@ -40,72 +39,27 @@ for words in (
 """
 
 
-def crowded(chance: random.Random) -> list[dict[str, Any]]:
+def crowded(chance: random.Random) -> list[objects.Object]:
     """Many gangs that run, wait, borrow and matter differently."""
-    nodes = [
-        {
-            "apiVersion": "v1",
-            "kind": "Node",
-            "metadata": {"name": f"n{number}"},
-            "status": {"allocatable": {"cpu": "8", "memory": "16Gi", "pods": "20"}},
-        }
-        for number in range(6)
-    ]
-    queues = [
-        {
-            "apiVersion": VOLCANO,
-            "kind": "Queue",
-            "metadata": {"name": f"q{number}"},
-            "spec": {"weight": number + 1},
-        }
-        for number in range(3)
-    ]
-    classes = [
-        {
-            "apiVersion": "scheduling.k8s.io/v1",
-            "kind": "PriorityClass",
-            "metadata": {"name": f"p{value}"},
-            "value": value,
-        }
-        for value in (0, 10)
-    ]
     listed = {"gang-extender.io/priority-classes": "p0, p10"}
-    namespace = {
-        "apiVersion": "v1",
-        "kind": "Namespace",
-        "metadata": {"name": "a", "annotations": listed},
-    }
-    things: list[dict[str, Any]] = [*nodes, *queues, *classes, namespace]
+    things = [
+        *(objects.node(f"n{number}", cpu="8", pods=20) for number in range(6)),
+        *(objects.queue(f"q{number}", number + 1) for number in range(3)),
+        *(objects.priority_class(f"p{value}", value) for value in (0, 10)),
+        objects.namespace("a", listed),
+    ]
     for number in range(24):
-        size = chance.randint(1, 4)
-        group = {
-            "apiVersion": VOLCANO,
-            "kind": "PodGroup",
-            "metadata": {"name": f"g{number}", "namespace": "a"},
-            "spec": {
-                "minMember": chance.randint(1, size),
-                "queue": f"q{number % 3}",
-                "priorityClassName": chance.choice(["p0", "p0", "p10"]),
-            },
-        }
+        name, size = f"g{number}", chance.randint(1, 4)
+        group = objects.pod_group(
+            name,
+            min_member=chance.randint(1, size),
+            queue=f"q{number % 3}",
+            priorityClassName=chance.choice(["p0", "p0", "p10"]),
+        )
+        homes = [f"n{(number + index) % 6}" if number < 8 else "" for index in range(size)]
         pods = [
-            {
-                "apiVersion": "v1",
-                "kind": "Pod",
-                "metadata": {
-                    "name": f"g{number}-w-{index}",
-                    "namespace": "a",
-                    "uid": f"u-{number}-{index}",
-                    "annotations": {"scheduling.k8s.io/group-name": f"g{number}"},
-                },
-                "spec": {
-                    "schedulerName": "volcano",
-                    "containers": [{"name": "c", "resources": {"requests": {"cpu": "2"}}}],
-                    **({"nodeName": f"n{(number + index) % 6}"} if number < 8 else {}),
-                },
-                "status": {"phase": "Running" if number < 8 else "Pending"},
-            }
-            for index in range(size)
+            objects.stored_pod(f"{name}-w-{index}", node=home, gang=name, cpu="2")
+            for index, home in enumerate(homes)
         ]
         things += [group, *pods]
     return things

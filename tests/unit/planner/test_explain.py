@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from extender.model.gang import Gang, GangKey
-from extender.model.node import HostPorts, Node, NodeFacts, NodeTable, Taint
-from extender.model.pod import HostPort, PodUid, Shape, Status
+from extender.model.node import Node, NodeFacts, NodeTable, Taint
+from extender.model.pod import PodUid, Shape, Status
 from extender.model.queue import Queue
 from extender.model.reason import Reason
 from extender.model.resources import Resources
@@ -78,26 +78,6 @@ def test_a_resource_no_node_has_is_named() -> None:
     need = told(snapshot(gang("train", members)), plan(NO_ROOM)).needs[0]
 
     assert need.obstacles == {"without any example.com/quantum": 1}
-
-
-def test_a_taken_host_port_keeps_a_node_out() -> None:
-    table = replace(node_table([8, 8]), ports={"n0": HostPorts([HostPort(80)])})
-    serving = Shape(requests=Resources({"cpu": 1000, "pods": 1}), host_ports=(HostPort(80),))
-    members = [pod(f"train-{index}", shape=serving) for index in range(2)]
-    need = told(snapshot(gang("train", members), nodes=table), plan(NO_ROOM)).needs[0]
-
-    assert (need.slots, need.obstacles) == (1, {"with a host port taken": 1})
-
-
-def test_a_node_that_kube_scheduler_refused_has_no_slots() -> None:
-    mine = waiting("train")
-    seen = replace(
-        snapshot(mine, nodes=node_table([4, 4])),
-        rejected_nodes={mine.pods[0].shape: frozenset({"n0"})},
-    )
-    need = told(seen, plan(NO_ROOM)).needs[0]
-
-    assert (need.slots, need.obstacles) == (4, {"refused by kube-scheduler": 1})
 
 
 def test_the_verdict_and_the_explanation_count_nodes_by_the_same_words() -> None:

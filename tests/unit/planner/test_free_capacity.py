@@ -1,18 +1,38 @@
-"""The free capacity: a trial leaves no trace, unless it is kept."""
+"""Free capacity and host ports: a trial leaves no trace, unless it is kept."""
 
 from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 from hypothesis import given, settings, strategies as st
 
+from extender.model.node import HostPorts
+from extender.model.pod import HostPort, Shape
 from extender.model.snapshot import Snapshot
 from extender.planner.accounting import Accounting
-from extender.planner.free_capacity import FreeCapacity, PlannedEviction
+from extender.planner.free_capacity import FreeCapacity, PlannedEviction, PortUsage
+from extender.planner.planner import make_plan
 from extender.planner.state import GangState
-from tests.builders import gang, nodes, snapshot
+from tests.builders import gang, nodes, pod, shape, snapshot
+from tests.steps import steps
 from tests.strategies import examples, snapshots
 
+ports = st.builds(
+    HostPort,
+    st.integers(1, 3),
+    st.sampled_from(["TCP", "UDP"]),
+    st.sampled_from(["0.0.0.0", "10.0.0.1", "10.0.0.2", "*", ""]),
+)
+sets = st.lists(ports, max_size=4).map(tuple)
 STEPS = st.lists(st.tuples(st.sampled_from(["place", "pipeline", "evict"]), st.integers(0, 99)))
+
+
+def clash(one: HostPort, other: HostPort) -> bool:
+    """Return whether two host ports cannot be on one node, by the documented rule."""
+    same = one.port == other.port and one.protocol == other.protocol
+    return same and (one.ip == other.ip or "0.0.0.0" in (one.ip, other.ip))
 
 
 def opened(snapshot: Snapshot) -> tuple[FreeCapacity, list[GangState]]:
@@ -116,3 +136,90 @@ def test_evictions_supply_what_a_reservation_is_missing() -> None:
 
     capacity.release(hold)
     assert (capacity.free[0, 0], capacity.releasing[0, 0]) == (1000, 2000)
+
+
+@given(
+    st.lists(sets, min_size=3, max_size=3),
+    st.lists(st.tuples(sets, st.lists(st.integers(0, 2), min_size=1, max_size=3)), max_size=4),
+    st.integers(0, 4),
+    sets,
+)
+def test_nodes_conflict_where_two_host_ports_do(taken, reserved, released, wanted) -> None:  # type: ignore[no-untyped-def]
+    table = snapshot(nodes(3)).nodes
+    ports = {each.name: HostPorts(taken[row]) for row, each in enumerate(table.nodes) if taken[row]}
+    index = PortUsage(replace(table, ports=ports))
+    made = [(Shape(host_ports=some), rows) for some, rows in reserved]
+    for kind, rows in made:
+        index.reserve(kind, rows)
+        index.conflicting(Shape(host_ports=wanted))
+    kept = made[: len(made) - released] if released <= len(made) else []
+    for kind, rows in reversed(made[len(kept) :]):
+        index.release(kind, rows)
+
+    assert index.conflicting(Shape(host_ports=wanted)).tolist() == [
+        any(
+            clash(one, other)
+            for one in wanted
+            for other in (
+                *taken[row],
+                *(port for kind, rows in kept if row in rows for port in kind.host_ports),
+            )
+        )
+        for row in range(3)
+    ]
+
+
+def planning(pods: int, ports: int) -> Callable[[], object]:
+    """Plan half of *pods*, each with its own ports, beside the others on one node."""
+    kinds = [
+        Shape(
+            requests=shape(cpu=0.01).requests,
+            host_ports=tuple(HostPort(1000 + ports * n + each) for each in range(ports)),
+        )
+        for n in range(pods)
+    ]
+    running = [
+        gang(f"a/run-{n}", pods=[pod(f"run-{n}", kinds[n], on="n1")], on=["n1"])
+        for n in range(pods // 2)
+    ]
+    waiting = [
+        gang(f"a/wait-{n}", pods=[pod(f"wait-{n}", kinds[n])]) for n in range(pods // 2, pods)
+    ]
+    before = snapshot(nodes(3, cpu=64), [*running, *waiting])
+    return lambda: make_plan(before)
+
+
+def test_the_cost_of_a_pod_grows_no_faster_than_its_host_ports() -> None:
+    few, many = (steps(planning(16, ports)) for ports in (8, 64))
+
+    # Comparing each pair would cost 64 times as much for the ports.
+    assert many - few < 20 * 16 * 56
+
+
+@given(st.lists(sets, max_size=4), sets)
+def test_host_ports_conflict_exactly_where_two_of_them_conflict(
+    taken: list[tuple[HostPort, ...]], wanted
+) -> None:  # type: ignore[no-untyped-def]
+    counted = HostPorts()
+    for some in taken:
+        counted = counted.plus(some)
+
+    assert counted.conflicts(wanted) == any(
+        clash(one, other) for one in wanted for some in taken for other in some
+    )
+
+
+@given(st.lists(sets, max_size=4), sets)
+def test_a_port_added_twice_and_removed_once_is_still_used(taken, more) -> None:  # type: ignore[no-untyped-def]
+    before = HostPorts(port for some in taken for port in some)
+
+    assert before.plus(more).minus(more) == before
+    assert not before.plus(more).minus(more).minus(p for some in taken for p in some)
+
+
+def test_adding_ports_does_not_change_the_original() -> None:
+    before = HostPorts([HostPort(80)])
+    before.plus([HostPort(81)])
+
+    assert not before.conflicts([HostPort(81)])
+    assert before.conflicts([HostPort(80, ip="10.0.0.1")])

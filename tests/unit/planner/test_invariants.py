@@ -8,116 +8,58 @@ from collections import Counter
 import numpy as np
 from hypothesis import given, settings, strategies as st
 
-from extender.model.gang import Gang
-from extender.model.pod import SCHEDULED_SET
 from extender.model.snapshot import Snapshot
 from extender.planner.plan import DirectAdmission, GangStatus, Plan
 from extender.planner.planner import make_plan
 from extender.planner.policy import Starvation
 from extender.planner.quota import TOP, QueueLimits
-from tests.builders import after, snapshot
+from tests.builders import snapshot
 from tests.strategies import examples, snapshots
+from tests.unit.planner.plans import at_rest
 
 many = settings(max_examples=examples(100))
 
 
-def scheduled_members(gang: Gang) -> int:
-    return sum(pod.status in SCHEDULED_SET for pod in gang.pods)
-
-
 @given(snapshots())
 @many
-def test_an_admitted_gang_has_nodes_for_its_minimum(before: Snapshot) -> None:
+def test_gangs_start_whole_where_nodes_have_the_capacity(before: Snapshot) -> None:
     plan = make_plan(before)
-
-    for key, verdict in plan.verdicts.items():
-        if verdict.status is GangStatus.ADMITTED:
-            given_now = len(plan.placements[key].placements) if key in plan.placements else 0
-            assert before.gangs[key].ready + given_now >= verdict.min_member
-
-
-@given(snapshots())
-@many
-def test_no_member_starts_unless_the_whole_minimum_does(before: Snapshot) -> None:
-    plan = make_plan(before)
-
-    for key, placement in plan.placements.items():
-        if placement.placements:
-            gang = before.gangs[key]
-            assert gang.ready + len(placement.placements) >= gang.group.min_member
-
-
-@given(snapshots())
-@many
-def test_no_node_gets_more_than_its_allocatable(before: Snapshot) -> None:
-    plan = make_plan(before)
-    table = before.nodes
-    used = table.used.copy()
+    table, used = before.nodes, before.nodes.used.copy()
     pods = {pod.uid: pod for gang in before.gangs.values() for pod in gang.pods}
-    for placement in plan.placements.values():
-        for uid, node in placement.placements.items():
+
+    assert list(plan.verdicts) == list(before.gangs)
+    for key, verdict in plan.verdicts.items():
+        assert verdict.message
+        placed = plan.placements[key].placements if key in plan.placements else {}
+        if placed or verdict.status is GangStatus.ADMITTED:
+            assert before.gangs[key].ready + len(placed) >= verdict.min_member
+        for uid, node in placed.items():
             for name, amount in pods[uid].requests.items():
                 used[table.facts.index[node], table.dimensions.index(name)] += amount
-
     assert (used <= np.maximum(table.allocatable, table.used)).all()
 
 
 @given(snapshots())
 @many
-def test_placements_and_evictions_never_name_the_same_pod(before: Snapshot) -> None:
+def test_only_preemptable_pods_are_evicted_and_gangs_keep_their_minimum(before: Snapshot) -> None:
     plan = make_plan(before)
-    placed = {uid for placement in plan.placements.values() for uid in placement.placements}
-    pipelined_pods = {uid for placement in plan.placements.values() for uid in placement.pipelined}
-    leaving = [order.uid for order in plan.evictions]
-
-    assert not placed & set(leaving)
-    assert not placed & pipelined_pods
-    assert len(leaving) == len(set(leaving))
-
-
-@given(snapshots())
-@many
-def test_a_gang_keeps_its_minimum_or_is_evicted_whole(before: Snapshot) -> None:
-    plan = make_plan(before)
-    lost = Counter(gang_of(before, order.uid) for order in plan.evictions)
-
-    for key, count in lost.items():
-        gang = before.gangs[key]
-        assert (
-            scheduled_members(gang) - count >= gang.group.min_member
-            or scheduled_members(gang) == count
-        )
-
-
-@given(snapshots())
-@many
-def test_only_preemptable_pods_are_evicted(before: Snapshot) -> None:
-    plan = make_plan(before)
+    gangs = {pod.uid: gang for gang in before.gangs.values() for pod in gang.pods}
     pods = {pod.uid: pod for gang in before.gangs.values() for pod in gang.pods}
+    leaving = [order.uid for order in plan.evictions]
+    placed = {uid for each in plan.placements.values() for uid in each.placements}
+    pipelined = {uid for each in plan.placements.values() for uid in each.pipelined}
 
-    assert all(pods[order.uid].preemptable for order in plan.evictions)
-
-
-@given(snapshots())
-@many
-def test_victims_of_preemption_have_a_lower_priority(before: Snapshot) -> None:
-    plan = make_plan(before)
-
+    assert placed.isdisjoint({*leaving, *pipelined})
+    assert len(leaving) == len(set(leaving))
+    assert all(pods[uid].preemptable for uid in leaving)
+    for key, count in Counter(gangs[uid].key for uid in leaving).items():
+        gang = before.gangs[key]
+        left = gang.scheduled - count
+        assert left == 0 or left >= gang.group.min_member
     for order in plan.evictions:
-        if order.action == "preempt":
-            victim = before.gangs[gang_of(before, order.uid)]
-            winner = before.gangs[order.beneficiary]
-            same = victim is winner
-            assert same or victim.priority < winner.priority
-
-
-@given(snapshots())
-@many
-def test_every_gang_gets_a_verdict_with_a_sentence(before: Snapshot) -> None:
-    plan = make_plan(before)
-
-    assert list(plan.verdicts) == list(before.gangs)
-    assert all(verdict.message for verdict in plan.verdicts.values())
+        victim, winner = gangs[order.uid], before.gangs[order.beneficiary]
+        is_higher = victim is winner or victim.priority < winner.priority
+        assert order.action != "preempt" or is_higher
 
 
 @given(snapshots(), st.randoms(use_true_random=False))
@@ -141,20 +83,7 @@ def test_the_order_of_the_input_does_not_matter(before: Snapshot, chance: random
 @given(snapshots())
 @many
 def test_plans_carried_out_again_and_again_stop_changing_the_cluster(before: Snapshot) -> None:
-    state = before
-    for _ in range(40):
-        plan = make_plan(state)
-        if not plan.evictions and not any(t.placements for t in plan.placements.values()):
-            break
-        state = after(state, plan)
-    else:
-        raise AssertionError("still moving after 40 plans")
-
-
-def gang_of(snapshot: Snapshot, uid: str) -> str:
-    return next(
-        key for key, gang in snapshot.gangs.items() if any(pod.uid == uid for pod in gang.pods)
-    )
+    at_rest(before)
 
 
 def test_the_plan_for_an_empty_cluster_is_empty() -> None:

@@ -23,13 +23,6 @@ def test_shapes_of_deleted_pods_are_forgotten_though_no_node_changes() -> None:
     assert len(before.nodes.facts.memo) <= MOST
 
 
-def test_an_answer_is_computed_once() -> None:
-    memo, asked = Memo(), []
-
-    assert [memo.recall("total", lambda: asked.append(1) or 7) for _ in range(3)] == [7, 7, 7]
-    assert len(asked) == 1
-
-
 def test_an_answer_is_computed_again_when_what_it_depends_on_is_replaced() -> None:
     memo, budgets = Memo(), ("keep",)
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from extender.model.gang import Gang
-from extender.model.queue import Namespace
+from extender.model.queue import Namespace, NamespaceShare, Queue
 from extender.model.reason import Problem, Reason
 from extender.model.resources import CPU
 from extender.model.snapshot import Snapshot
@@ -16,13 +17,10 @@ from extender.planner import policy_parser
 from extender.planner.plan import GangStatus, Plan, Verdict
 from extender.planner.planner import make_plan
 from extender.planner.policy import Policy
-from tests.builders import after, amounts, gang, nodes, queue, share, snapshot
+from tests.builders import amounts, gang, nodes, queue, share, snapshot
 from tests.unit.planner.explain_output import shown, would_start_with
+from tests.unit.planner.plans import CAPACITY, VOLCANO, at_rest
 
-VOLCANO = policy_parser.parse(f"{policy_parser.DEFAULT_TEXT}\ncompatibility: volcano\n")
-CAPACITY = policy_parser.parse(
-    policy_parser.DEFAULT_TEXT.replace("name: proportion", "name: capacity")
-)
 UNLIMITED = policy_parser.parse(
     policy_parser.DEFAULT_TEXT.replace("  - name: proportion\n", "").replace(" reclaim,", "")
 )
@@ -44,14 +42,11 @@ def small(namespace: str, count: int, on: str = "", **rest: Any) -> list[Gang]:
     ]
 
 
-def at_rest(state: Snapshot, policy: Policy = policy_parser.DEFAULT) -> tuple[Snapshot, Plan]:
-    """Carry plans out until nothing changes."""
-    for _ in range(40):
-        plan = make_plan(state, policy)
-        if not plan.evictions and not any(t.placements for t in plan.placements.values()):
-            return state, plan
-        state = after(state, plan)
-    raise AssertionError("still moving after 40 plans")
+def eight(
+    gangs: list[Gang], *shares: NamespaceShare, queues: Sequence[Queue] = (queue("q"),)
+) -> Snapshot:
+    """Make a cluster of eight cpus."""
+    return snapshot(nodes(1, cpu=8), gangs, queues, shares=shares)
 
 
 def cpus(state: Snapshot, namespace: str, queue: str = "q") -> int:
@@ -71,12 +66,7 @@ def waiting(plan: Plan, namespace: str) -> list[Verdict]:
 
 @EVERY_POLICY
 def test_a_namespace_gets_no_more_of_a_queue_than_its_limit(policy: Policy) -> None:
-    before = snapshot(
-        nodes(1, cpu=8),
-        [*small("a", 8), *small("b", 2)],
-        [queue("q")],
-        shares=[share("q/a", at_most=amounts(cpu=3))],
-    )
+    before = eight([*small("a", 8), *small("b", 2)], share("q/a", at_most=amounts(cpu=3)))
 
     state, plan = at_rest(before, policy)
 
@@ -102,17 +92,16 @@ def test_ten_small_gangs_together_stay_below_the_limit_like_one_large_gang(polic
 @EVERY_POLICY
 def test_a_namespace_with_a_limit_of_zero_gets_nothing(policy: Policy) -> None:
     shares = [share("q/a", at_most=amounts(cpu=1) * 0)]
-    before = snapshot(nodes(1, cpu=8), small("a", 2), [queue("q")], shares=shares)
+    before = eight(small("a", 2), *shares)
 
     assert cpus(at_rest(before, policy)[0], "a") == 0
 
 
 def test_requests_above_a_namespace_limit_do_not_count_for_the_deserved_share() -> None:
-    before = snapshot(
-        nodes(1, cpu=8),
+    before = eight(
         [*small("a", 8), *small("b", 8, queue="other")],
-        [queue("q"), queue("other")],
-        shares=[share("q/a", at_most=amounts(cpu=2))],
+        share("q/a", at_most=amounts(cpu=2)),
+        queues=[queue("q"), queue("other")],
     )
 
     plan = make_plan(before)
@@ -123,11 +112,10 @@ def test_requests_above_a_namespace_limit_do_not_count_for_the_deserved_share() 
 
 @EVERY_POLICY
 def test_other_namespaces_do_not_use_the_guarantee_of_a_namespace(policy: Policy) -> None:
-    before = snapshot(
-        nodes(1, cpu=8),
+    before = eight(
         [*small("a", 8), *small("c", 8, queue="other")],
-        [queue("q"), queue("other")],
-        shares=[share("q/b", at_least=amounts(cpu=3))],
+        share("q/b", at_least=amounts(cpu=3)),
+        queues=[queue("q"), queue("other")],
     )
 
     state, plan = at_rest(before, policy)
@@ -139,11 +127,10 @@ def test_other_namespaces_do_not_use_the_guarantee_of_a_namespace(policy: Policy
 @EVERY_POLICY
 def test_a_namespace_gets_its_guarantee_when_its_gangs_arrive(policy: Policy) -> None:
     running = small("a", 5, on="n1")
-    before = snapshot(
-        nodes(1, cpu=8),
+    before = eight(
         [*running, *small("c", 4, queue="other"), *small("b", 3, created=50.0)],
-        [queue("q", weight=1), queue("other", weight=1)],
-        shares=[share("q/b", at_least=amounts(cpu=3))],
+        share("q/b", at_least=amounts(cpu=3)),
+        queues=[queue("q", weight=1), queue("other", weight=1)],
     )
 
     state, _ = at_rest(before, policy)
@@ -152,22 +139,20 @@ def test_a_namespace_gets_its_guarantee_when_its_gangs_arrive(policy: Policy) ->
 
 
 def test_a_queue_deserves_the_guarantees_of_its_namespaces_whatever_its_weight() -> None:
-    before = snapshot(
-        nodes(1, cpu=8),
+    before = eight(
         [*small("b", 8), *small("c", 8, queue="other")],
-        [queue("q", weight=1), queue("other", weight=7)],
-        shares=[share("q/b", at_least=amounts(cpu=3))],
+        share("q/b", at_least=amounts(cpu=3)),
+        queues=[queue("q", weight=1), queue("other", weight=7)],
     )
 
     assert make_plan(before).queues["q"].deserved[CPU] == 3000
 
 
 def test_a_namespace_guarantee_adds_nothing_for_other_namespaces_of_the_queue() -> None:
-    before = snapshot(
-        nodes(1, cpu=8),
+    before = eight(
         [*small("a", 8), *small("c", 8, queue="other")],
-        [queue("q", weight=1), queue("other", weight=4)],
-        shares=[share("q/b", at_least=amounts(cpu=3))],
+        share("q/b", at_least=amounts(cpu=3)),
+        queues=[queue("q", weight=1), queue("other", weight=4)],
     )
 
     plan = make_plan(before)
@@ -178,15 +163,14 @@ def test_a_namespace_guarantee_adds_nothing_for_other_namespaces_of_the_queue() 
 
 @EVERY_POLICY
 def test_reclaim_leaves_a_namespace_its_guarantee(policy: Policy) -> None:
-    before = snapshot(
-        nodes(1, cpu=8),
+    before = eight(
         [
             *small("a", 4, on="n1"),
             *small("b", 4, on="n1", created=50.0),
             *small("c", 8, queue="other"),
         ],
-        [queue("q"), queue("other", weight=7)],
-        shares=[share("q/b", at_least=amounts(cpu=3))],
+        share("q/b", at_least=amounts(cpu=3)),
+        queues=[queue("q"), queue("other", weight=7)],
     )
 
     state, _ = at_rest(before, policy)
@@ -196,11 +180,8 @@ def test_reclaim_leaves_a_namespace_its_guarantee(policy: Policy) -> None:
 
 @EVERY_POLICY
 def test_preemption_leaves_a_namespace_its_guarantee(policy: Policy) -> None:
-    before = snapshot(
-        nodes(1, cpu=8),
-        [*small("b", 8, on="n1"), *small("a", 8, priority=9)],
-        [queue("q")],
-        shares=[share("q/b", at_least=amounts(cpu=3))],
+    before = eight(
+        [*small("b", 8, on="n1"), *small("a", 8, priority=9)], share("q/b", at_least=amounts(cpu=3))
     )
 
     state, _ = at_rest(before, policy)
@@ -212,15 +193,13 @@ def test_preemption_leaves_a_namespace_its_guarantee(policy: Policy) -> None:
 
 @EVERY_POLICY
 def test_a_gang_at_its_namespace_limit_preempts_one_of_its_own_namespace(policy: Policy) -> None:
-    before = snapshot(
-        nodes(1, cpu=8),
+    before = eight(
         [
             *small("a", 2, on="n1"),
             *small("b", 2, on="n1"),
             gang("a/vip", 2, queue="q", cpu=1, priority=9),
         ],
-        [queue("q")],
-        shares=[share("q/a", at_most=amounts(cpu=2))],
+        share("q/a", at_most=amounts(cpu=2)),
     )
 
     state, _ = at_rest(before, policy)
@@ -232,12 +211,7 @@ def test_a_gang_at_its_namespace_limit_preempts_one_of_its_own_namespace(policy:
 
 
 def test_a_namespace_below_its_guarantee_takes_back_within_its_queue() -> None:
-    before = snapshot(
-        nodes(1, cpu=8),
-        [*small("a", 8, on="n1"), *small("b", 4)],
-        [queue("q")],
-        shares=[share("q/b", at_least=amounts(cpu=3))],
-    )
+    before = eight([*small("a", 8, on="n1"), *small("b", 4)], share("q/b", at_least=amounts(cpu=3)))
 
     state, _ = at_rest(before)
 
@@ -245,11 +219,10 @@ def test_a_namespace_below_its_guarantee_takes_back_within_its_queue() -> None:
 
 
 def test_a_namespace_below_its_guarantee_reclaims_from_another_queue() -> None:
-    before = snapshot(
-        nodes(1, cpu=8),
+    before = eight(
         [*small("c", 8, on="n1", queue="other"), *small("b", 4)],
-        [queue("q", weight=1), queue("other", weight=7)],
-        shares=[share("q/b", at_least=amounts(cpu=3))],
+        share("q/b", at_least=amounts(cpu=3)),
+        queues=[queue("q", weight=1), queue("other", weight=7)],
     )
 
     state, _ = at_rest(before)
@@ -288,11 +261,10 @@ def test_a_gang_over_its_namespace_limit_does_not_stop_others_from_preempting() 
 
 def test_gangs_over_their_namespace_limit_are_not_enqueued_before_others() -> None:
     least = {"min_resources": amounts(cpu=1)}
-    before = snapshot(
-        nodes(1, cpu=8),
+    before = eight(
         [*small("a", 8, group=least), *small("b", 2, group=least, created=50.0)],
-        [queue("q", capability=amounts(cpu=4))],
-        shares=[share("q/a", at_most=amounts(cpu=1))],
+        share("q/a", at_most=amounts(cpu=1)),
+        queues=[queue("q", capability=amounts(cpu=4))],
     )
 
     state, plan = at_rest(before)
@@ -303,28 +275,25 @@ def test_gangs_over_their_namespace_limit_are_not_enqueued_before_others() -> No
 
 def test_a_namespace_share_of_a_missing_queue_reserves_nothing() -> None:
     shares = [share("nowhere/b", at_least=amounts(cpu=3))]
-    before = snapshot(nodes(1, cpu=8), small("a", 8), [queue("q")], shares=shares)
+    before = eight(small("a", 8), *shares)
 
     assert cpus(at_rest(before)[0], "a") == 8
 
 
 def test_a_queue_that_lends_its_guarantee_keeps_those_of_its_namespaces() -> None:
-    before = snapshot(
-        nodes(1, cpu=8),
+    before = eight(
         small("c", 8, queue="other"),
-        [queue("q", guarantee=amounts(cpu=5), lends_guarantee=True), queue("other")],
-        shares=[share("q/b", at_least=amounts(cpu=3))],
+        share("q/b", at_least=amounts(cpu=3)),
+        queues=[queue("q", guarantee=amounts(cpu=5), lends_guarantee=True), queue("other")],
     )
 
     assert cpus(at_rest(before)[0], "c", "other") == 5
 
 
 def test_explain_shows_limit_and_guarantee_of_the_namespace_and_what_would_help() -> None:
-    before = snapshot(
-        nodes(1, cpu=8),
+    before = eight(
         [*small("a", 3, on="n1"), gang("a/train", 2, queue="q", cpu=1)],
-        [queue("q")],
-        shares=[share("q/a", at_most=amounts(cpu=4), at_least=amounts(cpu=1))],
+        share("q/a", at_most=amounts(cpu=4), at_least=amounts(cpu=1)),
     )
 
     lines = shown(before, "a/train")
@@ -344,11 +313,10 @@ def test_explain_shows_limit_and_guarantee_of_the_namespace_and_what_would_help(
 
 
 def test_a_gang_blocked_by_the_guarantee_of_another_namespace_says_so_and_what_would_help() -> None:
-    before = snapshot(
-        nodes(1, cpu=8),
+    before = eight(
         [*small("a", 2, on="n1"), gang("a/train", 2, queue="q", cpu=1)],
-        [queue("q", capability=amounts(cpu=4))],
-        shares=[share("q/b", at_least=amounts(cpu=2))],
+        share("q/b", at_least=amounts(cpu=2)),
+        queues=[queue("q", capability=amounts(cpu=4))],
     )
 
     lines = shown(before, "a/train")
@@ -362,11 +330,10 @@ def test_a_gang_blocked_by_the_guarantee_of_another_namespace_says_so_and_what_w
 
 
 def test_capacity_guaranteed_to_a_namespace_is_named() -> None:
-    before = snapshot(
-        nodes(1, cpu=8),
+    before = eight(
         [gang("a/train", 7, queue="other", cpu=1)],
-        [queue("q"), queue("other")],
-        shares=[share("q/b", at_least=amounts(cpu=2))],
+        share("q/b", at_least=amounts(cpu=2)),
+        queues=[queue("q"), queue("other")],
     )
 
     lines = shown(before, "a/train")
@@ -378,22 +345,16 @@ def test_capacity_guaranteed_to_a_namespace_is_named() -> None:
     kept = "  2 cpu: guaranteed to namespace b in queue q"
     assert kept in lines
     assert kept not in shown(
-        snapshot(
-            nodes(1, cpu=8),
-            [gang("b/train", 9, queue="q", cpu=1)],
-            [queue("q")],
-            shares=[share("q/b", at_least=amounts(cpu=2))],
-        ),
+        eight([gang("b/train", 9, queue="q", cpu=1)], share("q/b", at_least=amounts(cpu=2))),
         "b/train",
     )
 
 
 def test_the_figures_of_a_namespace_share_include_what_starts_now() -> None:
-    before = snapshot(
-        nodes(1, cpu=8),
+    before = eight(
         [*small("a", 1, on="n1"), gang("a/train", 2, queue="q", cpu=1)],
-        [queue("q")],
-        shares=[share("q/a", at_most=amounts(cpu=4)), share("q/b", at_least=amounts(cpu=1))],
+        share("q/a", at_most=amounts(cpu=4)),
+        share("q/b", at_least=amounts(cpu=1)),
     )
 
     figures = make_plan(before).shares
@@ -405,11 +366,9 @@ def test_the_figures_of_a_namespace_share_include_what_starts_now() -> None:
 
 
 def test_in_a_full_cluster_the_reason_is_capacity_and_no_guarantee() -> None:
-    before = snapshot(
-        nodes(1, cpu=8),
+    before = eight(
         [*small("a", 5, on="n1"), *small("b", 3, on="n1"), gang("a/train", 2, queue="q", cpu=1)],
-        [queue("q")],
-        shares=[share("q/b", at_least=amounts(cpu=3))],
+        share("q/b", at_least=amounts(cpu=3)),
     )
 
     assert shown(before, "a/train")[1] == (
@@ -418,11 +377,10 @@ def test_in_a_full_cluster_the_reason_is_capacity_and_no_guarantee() -> None:
 
 
 def test_of_two_ceilings_that_of_the_namespace_is_named() -> None:
-    before = snapshot(
-        nodes(1, cpu=8),
+    before = eight(
         [*small("a", 2, on="n1"), *small("b", 2, on="n1"), gang("a/train", 2, queue="q", cpu=1)],
-        [queue("q", capability=amounts(cpu=4))],
-        shares=[share("q/a", at_most=amounts(cpu=3))],
+        share("q/a", at_most=amounts(cpu=3)),
+        queues=[queue("q", capability=amounts(cpu=4))],
     )
 
     assert shown(before, "a/train")[1] == (

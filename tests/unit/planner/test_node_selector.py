@@ -1,15 +1,18 @@
-"""Only some nodes are managed: the plan and its shares use those alone."""
+"""Nodes that are not managed, or that kube-scheduler rejected, are not used."""
 
 from __future__ import annotations
 
-from extender.model.gang import GangKey
+from dataclasses import replace
+
+from extender.model.gang import Gang, GangKey
 from extender.model.reason import Reason
 from extender.model.resources import CPU
+from extender.model.snapshot import Snapshot
 from extender.planner.explain.explain import explain
 from extender.planner.plan import GangStatus
 from extender.planner.planner import make_plan
 from extender.planner.policy_parser import DEFAULT
-from tests.builders import amounts, gang, node, queue, snapshot
+from tests.builders import amounts, gang, node, nodes, queue, snapshot
 
 MANAGED = node("ours", cpu=4)
 UNMANAGED = node("other", cpu=16, managed=False)
@@ -28,16 +31,6 @@ def test_queues_share_only_managed_nodes() -> None:
     assert plan.total[CPU] == 4000
     assert plan.unused.amount(CPU) == 0
     assert {figures.deserved[CPU] for figures in plan.queues.values() if figures.deserved} == {2000}
-
-
-def test_a_gang_that_only_fits_with_unmanaged_nodes_is_told_how_many_there_are() -> None:
-    plan = make_plan(snapshot([MANAGED, UNMANAGED], [gang("a/train", 8, cpu=1)]))
-
-    verdict = plan.verdicts["a/train"]
-    assert verdict.reason is Reason.NODE_NOT_MANAGED
-    assert verdict.message == (
-        "needs 8 x 1 cpu; the empty cluster has 4 such slots: 1 node outside --node-selector"
-    )
 
 
 def test_a_gang_that_fits_no_node_at_all_exceeds_the_cluster() -> None:
@@ -92,3 +85,37 @@ def test_no_pod_is_evicted_from_an_unmanaged_node() -> None:
 
     assert plan.verdicts["a/poor"].status is GangStatus.WAITING
     assert {order.node for order in plan.evictions} == {"ours"}
+
+
+KEY = GangKey("a/train")
+
+
+def rejecting(train: Gang, *names: str, cpu: int = 4) -> Snapshot:
+    rejected = {pod.shape: frozenset(names) for pod in train.pods}
+    return replace(snapshot(nodes(2, cpu=cpu), [train]), rejected_nodes=rejected)
+
+
+def test_a_gang_goes_where_kube_scheduler_did_not_reject_it() -> None:
+    plan = make_plan(rejecting(gang("a/train", 2, cpu=1), "n1"))
+
+    assert set(plan.placements[KEY].placements.values()) == {"n2"}
+
+
+def test_without_another_node_a_gang_waits_and_names_the_rejected_one() -> None:
+    plan = make_plan(rejecting(gang("a/train", 2, cpu=3), "n1"))
+
+    verdict = plan.verdicts[KEY]
+    assert verdict.reason is Reason.INSUFFICIENT_CAPACITY
+    assert verdict.message == ("needs 2 x 3 cpu; 1 slot free: 1 node refused by kube-scheduler")
+
+
+def test_a_gang_rejected_by_all_nodes_does_not_exceed_the_cluster() -> None:
+    plan = make_plan(rejecting(gang("a/train", 2, cpu=3), "n1", "n2"))
+
+    assert plan.verdicts[KEY].reason is Reason.INSUFFICIENT_CAPACITY
+
+
+def test_a_rejected_node_that_is_gone_does_not_count() -> None:
+    plan = make_plan(rejecting(gang("a/train", 2, cpu=1), "n9"))
+
+    assert KEY in plan.placements

@@ -6,14 +6,17 @@ from dataclasses import replace
 
 import pytest
 
-from extender.model.gang import UNSPECIFIED, GangKey, Phase
+from extender.model.gang import UNSPECIFIED, Gang, GangKey, Phase
 from extender.model.pod import Status
 from extender.model.resources import CPU, PODS
 from extender.model.snapshot import Snapshot
 from extender.planner import policy_parser
+from extender.planner.explain.explain import explain
 from extender.planner.plan import Plan
 from extender.planner.planner import make_plan
+from extender.planner.policy import Policy
 from tests.builders import amounts, gang, node, nodes, queue, single, snapshot
+from tests.unit.planner.plans import VOLCANO, evicted, started
 
 TWO_TIERS = """
 actions: "allocate, preempt"
@@ -34,15 +37,6 @@ def ours(before: Snapshot, text: str = ONE_TIER) -> Plan:
 
 def as_volcano(before: Snapshot, text: str = ONE_TIER) -> Plan:
     return make_plan(before, policy_parser.parse(f"{text}\ncompatibility: volcano\n"))
-
-
-def evicted(plan: Plan) -> list[str]:
-    return [order.name for order in plan.evictions]
-
-
-def started(plan: Plan, key: str) -> int:
-    placement = plan.placements.get(GangKey(key))
-    return len(placement.placements) if placement else 0
 
 
 def test_a_veto_is_final_so_gangs_of_equal_priority_do_not_preempt_each_other() -> None:
@@ -254,3 +248,53 @@ def test_a_gang_that_has_finished_in_part_is_not_below_its_minimum() -> None:
     pods = (replace(done.pods[0], status=Status.SUCCEEDED), done.pods[1])
 
     assert not replace(done, pods=pods).is_below_minimum
+
+
+#: Of higher priority than all waiting pods: only the free slot counts here.
+RUNS = gang("a/runs", 3, on=["n1"] * 3, cpu=1, priority=100)
+
+
+def alone(name: str, created: float = 5.0, *, nominated: str = "", priority: int = 9) -> Gang:
+    each = {"nominated": nominated}
+    return single(f"a/{name}", cpu=1, priority=priority, created=created, each=each)
+
+
+def admitted(*waiting: Gang, policy: Policy = policy_parser.DEFAULT) -> list[str]:
+    """Return which pod gets the one free slot."""
+    plan = make_plan(snapshot(nodes(1), [RUNS, *waiting]), policy)
+    return [key for key, placement in plan.placements.items() if placement.placements]
+
+
+@pytest.mark.parametrize("created", [5.0, 7.0])
+def test_of_equal_pods_the_nominated_one_goes_first_though_it_is_younger(created: float) -> None:
+    others = [alone("one"), alone("two")]
+
+    assert admitted(*others, alone("z", created, nominated="n1")) == ["a/z"]
+
+
+def test_a_pod_of_higher_priority_still_goes_before_the_nominated_one() -> None:
+    assert admitted(alone("a", priority=10), alone("z", nominated="n1")) == ["a/a"]
+
+
+def test_a_nominated_member_of_a_gang_does_not_go_first() -> None:
+    written = gang(
+        "a/z", 1, cpu=1, created=7.0, priority=9, each={"nominated": "n1", "priority": 9}
+    )
+
+    assert admitted(alone("one"), written) == ["a/one"]
+
+
+def test_with_the_rules_of_volcano_a_nominated_pod_does_not_go_first() -> None:
+    assert admitted(alone("one"), alone("z", 7.0, nominated="n1"), policy=VOLCANO) == ["a/one"]
+
+
+def test_a_pod_behind_the_nominated_one_is_told_so() -> None:
+    full = gang("a/runs", 4, on=["n1"] * 4, cpu=1, priority=100)
+    state = snapshot(nodes(1), [full, alone("one"), alone("z", 7.0, nominated="n1")])
+
+    told = explain(state, make_plan(state), policy_parser.DEFAULT, GangKey("a/one"))
+
+    assert told is not None
+    assert [(each.gang, each.why) for each in told.ahead] == [
+        ("a/z", "kube-scheduler freed capacity for it")
+    ]

@@ -31,6 +31,17 @@ def of(scheduler: str, **facts: Any) -> dict[str, Any]:
     return {"scheduler": scheduler, **facts}
 
 
+#: Another queue borrows all that the queue of the gang deserves.
+FULL = snapshot(
+    [node("n1", cpu=4)],
+    [
+        gang("b/borrowed", 4, min_member=1, on=["n1"] * 4, cpu=1, queue="rich", each=of("living")),
+        gang(TRAIN, 2, cpu=1, queue="poor", created=1.0, each=of("dead")),
+    ],
+    [queue("rich"), queue("poor")],
+)
+
+
 def with_liveness(before: Snapshot, liveness: Liveness, **facts: Any) -> Snapshot:
     """Give the scheduler `dead` this *liveness*; `living` is heard."""
     dead = SchedulerStatus(name="dead", liveness=liveness, quiet_since=SOON - 40, **facts)
@@ -68,19 +79,9 @@ def test_a_gang_of_a_silent_scheduler_takes_no_capacity_from_gangs_behind_it(
 def test_no_pod_is_evicted_for_a_gang_of_a_silent_scheduler(
     liveness: Liveness, policy: Policy
 ) -> None:
-    full = snapshot(
-        [node("n1", cpu=4)],
-        [
-            gang(
-                "b/borrowed", 4, min_member=1, on=["n1"] * 4, cpu=1, queue="rich", each=of("living")
-            ),
-            gang(TRAIN, 2, cpu=1, queue="poor", created=1.0, each=of("dead")),
-        ],
-        [queue("rich"), queue("poor")],
-    )
-    assert make_plan(with_liveness(full, Liveness.HEARD), policy).evictions
+    assert make_plan(with_liveness(FULL, Liveness.HEARD), policy).evictions
 
-    plan = make_plan(with_liveness(full, liveness), policy)
+    plan = make_plan(with_liveness(FULL, liveness), policy)
 
     assert plan.evictions == ()
 
@@ -89,20 +90,10 @@ def test_no_pod_is_evicted_for_a_gang_of_a_silent_scheduler(
 def test_an_expected_scheduler_gets_free_capacity_but_no_evictions_until_it_is_alive(
     policy: Policy,
 ) -> None:
-    full = snapshot(
-        [node("n1", cpu=4)],
-        [
-            gang(
-                "b/borrowed", 4, min_member=1, on=["n1"] * 4, cpu=1, queue="rich", each=of("living")
-            ),
-            gang(TRAIN, 2, cpu=1, queue="poor", created=1.0, each=of("dead")),
-        ],
-        [queue("rich"), queue("poor")],
-    )
     empty = snapshot([node("n1", cpu=4)], [gang(TRAIN, 2, cpu=1, each=of("dead"))])
 
-    assert not make_plan(with_liveness(full, Liveness.EXPECTED, is_alive=False), policy).evictions
-    assert make_plan(with_liveness(full, Liveness.EXPECTED, is_alive=True), policy).evictions
+    assert not make_plan(with_liveness(FULL, Liveness.EXPECTED, is_alive=False), policy).evictions
+    assert make_plan(with_liveness(FULL, Liveness.EXPECTED, is_alive=True), policy).evictions
     assert make_plan(with_liveness(empty, Liveness.EXPECTED, is_alive=False), policy).placements
 
 

@@ -12,7 +12,7 @@ from extender.model.pod import HostPort, Status
 from extender.model.reason import Reason
 from extender.model.snapshot import Snapshot
 from extender.planner import policy_parser, starvation
-from extender.planner.plan import HoldReason
+from extender.planner.plan import HoldReason, Plan
 from extender.planner.planner import make_plan
 from extender.planner.policy import Starvation
 from extender.planner.starvation import is_due
@@ -26,6 +26,10 @@ def half_used(*others: Gang, now: float = LONG, **rest: object) -> Snapshot:
     """Two nodes, one of them half used, and a gang that needs both whole."""
     running = single("a/old", on="n1", cpu=2)
     return snapshot(nodes(2, cpu=4), [BIG, running, *others], now=now, **rest)  # type: ignore[arg-type]
+
+
+def reserved_for(plan: Plan) -> list[str]:
+    return [each.beneficiary for each in plan.held if each.reason is HoldReason.STARVING]
 
 
 def test_capacity_is_reserved_for_a_gang_that_waits_too_long() -> None:
@@ -217,9 +221,7 @@ def test_a_gang_of_different_members_that_need_the_same_port_does_not_block_it()
     members = [pod(f"v-{number}", kind) for number, kind in enumerate(kinds)]
     plan = make_plan(among(gang("b/unfit", pods=members, queue="q2")))
 
-    assert [each.beneficiary for each in plan.held if each.reason is HoldReason.STARVING] == [
-        "a/big"
-    ]
+    assert reserved_for(plan) == ["a/big"]
 
 
 def test_many_different_gangs_of_a_namespace_cost_no_more_than_some(
@@ -236,9 +238,7 @@ def test_many_different_gangs_of_a_namespace_cost_no_more_than_some(
             for n, three in enumerate(kinds)
         ]
         plan = make_plan(among(*unfit))
-        assert [each.beneficiary for each in plan.held if each.reason is HoldReason.STARVING] == [
-            "a/big"
-        ]
+        assert reserved_for(plan) == ["a/big"]
         return layouts.call_count
 
     assert 0 < cost(20) == cost(40)
@@ -260,9 +260,7 @@ def test_of_two_starving_gangs_only_one_gets_a_reservation() -> None:
     other = gang("b/big", 2, cpu=4, queue="q1")
     plan = make_plan(among(other))
 
-    assert [each.beneficiary for each in plan.held if each.reason is HoldReason.STARVING] == [
-        "b/big"
-    ]
+    assert reserved_for(plan) == ["b/big"]
 
 
 MINE = single("a/mine", cpu=4, queue="q2", created=LONG)

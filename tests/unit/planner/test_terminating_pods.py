@@ -19,8 +19,7 @@ from extender.planner.explain.explain import explain
 from extender.planner.planner import make_plan
 from extender.sim.clock import VirtualClock
 from tests.builders import amounts, cache, gang, node, nodes, queue, seen, share, snapshot
-
-VOLCANO = policy_parser.parse(policy_parser.DEFAULT_TEXT + "\ncompatibility: volcano\n")
+from tests.unit.planner.plans import VOLCANO
 
 
 def terminating(key: str, size: int, name: str, where: str, **rest: object) -> Gang:
@@ -36,14 +35,16 @@ def terminating(key: str, size: int, name: str, where: str, **rest: object) -> G
     )
 
 
+OLD = terminating("a/old", 4, "q", "n1")
+NEW = gang("a/new", 4, queue="q", cpu=1)
+
+
 def limited(*gangs: Gang, queues: list[Queue] | None = None) -> Snapshot:
     return snapshot(nodes(2), gangs, queues or [queue("q", capability=amounts(cpu=4))])
 
 
 def test_a_queue_starts_nothing_in_place_of_pods_that_still_terminate() -> None:
-    plan = make_plan(
-        limited(terminating("a/old", 4, "q", "n1"), gang("a/new", 4, queue="q", cpu=1))
-    )
+    plan = make_plan(limited(OLD, NEW))
 
     assert not plan.placements
     verdict = plan.verdicts["a/new"]
@@ -97,7 +98,7 @@ def test_terminating_pods_count_in_the_queues_above() -> None:
 def test_terminating_pods_count_against_the_limit_of_their_namespace() -> None:
     state = snapshot(
         nodes(2),
-        [terminating("a/old", 4, "q", "n1"), gang("a/new", 4, queue="q", cpu=1)],
+        [OLD, NEW],
         [queue("q")],
         shares=[share("q/a", at_most=amounts(cpu=4))],
     )
@@ -111,16 +112,15 @@ def test_terminating_pods_count_against_the_limit_of_their_namespace() -> None:
 def test_terminating_pods_whose_pod_group_is_gone_count_too() -> None:
     old = terminating("a/old", 4, "q", "n1", group={"dialect": ""})
 
-    plan = make_plan(limited(old, gang("a/new", 4, queue="q", cpu=1)))
+    plan = make_plan(limited(old, NEW))
 
     assert not plan.placements
 
 
 def test_pods_that_should_have_terminated_long_ago_do_not_block_their_queue() -> None:
-    old = terminating("a/old", 4, "q", "n1")
-    state = limited(old, gang("a/new", 4, queue="q", cpu=1))
+    stuck = frozenset(pod.uid for pod in OLD.pods)
 
-    plan = make_plan(replace(state, stuck=frozenset(pod.uid for pod in old.pods)))
+    plan = make_plan(replace(limited(OLD, NEW), stuck=stuck))
 
     assert set(plan.placements) == {"a/new"}
 
@@ -178,7 +178,7 @@ def test_a_gang_that_waits_for_victims_of_its_queue_needs_no_more_evictions() ->
 
 
 def test_explain_suggests_more_capability_of_the_queue() -> None:
-    state = limited(terminating("a/old", 4, "q", "n1"), gang("a/new", 4, queue="q", cpu=1))
+    state = limited(OLD, NEW)
 
     found = explain(state, make_plan(state), policy_parser.DEFAULT, GangKey("a/new"))
 
@@ -187,13 +187,13 @@ def test_explain_suggests_more_capability_of_the_queue() -> None:
 
 
 def test_the_queue_limits_of_a_plan_include_terminating_pods() -> None:
-    plan = make_plan(limited(terminating("a/old", 4, "q", "n1")))
+    plan = make_plan(limited(OLD))
 
     (limits,) = [each for each in plan.limits if each.name == "q"]
     assert limits.leaving == amounts(cpu=4, pods=4)
 
 
 def test_with_the_rules_of_volcano_terminating_pods_do_not_count() -> None:
-    state = limited(terminating("a/old", 4, "q", "n1"), gang("a/new", 4, queue="q", cpu=1))
+    state = limited(OLD, NEW)
 
     assert set(make_plan(state, VOLCANO).placements) == {"a/new"}

@@ -67,12 +67,6 @@ def test_arguments_of_the_plugin_are_checked_only_if_it_names_them(
         policy_parser.parse(text, "page")
 
 
-def test_the_plugin_fits_into_twenty_lines() -> None:
-    lines = [line for line in block("python").splitlines() if line.strip()]
-
-    assert len(lines) <= 20
-
-
 def test_an_installed_plugin_runs_only_if_the_policy_names_it_and_replaces_no_built_in(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -14,13 +16,15 @@ from extender.model.resources import CPU, MEMORY
 from extender.planner import policy_parser
 from extender.planner.actions.backfill import release_best_effort
 from extender.planner.node_ranking import ScoringTable
-from extender.planner.policy import VOLCANO, exceeds_somewhere, excess, within_somewhere
+from extender.planner.policy import VOLCANO, Vector, exceeds_somewhere, excess, within_somewhere
 from extender.planner.session import Session
 from extender.planner.verdicts import is_unschedulable, phase_after
 from tests.builders import pod, shape
 from tests.unit.planner.case_objects import Case, cases, objects, policy_file
 
 ARITHMETIC = VOLCANO.arithmetic
+#: Both names of the two vectors.
+NAMES = (("resource1", "r"), ("resource2", "rr"))
 
 
 def vector(written: dict[str, Any] | None) -> dict[str, float]:
@@ -32,46 +36,28 @@ def vector(written: dict[str, Any] | None) -> dict[str, float]:
     return found
 
 
-def rows(*operations: str) -> list[Case]:
-    return [
-        case
-        for case in cases("resource_arithmetic")
-        if case["op"] in operations and case["impl"] == "volcano"
-    ]
+#: What each operation of Volcano compares: left, right, and the requested dimensions.
+COMPARISONS: dict[str, Callable[[Vector, Vector, Vector], bool]] = {
+    "LessEqual": lambda left, right, _: ARITHMETIC.within(left, right),
+    "LessEqualWithDimension": lambda left, right, asked: excess(left, right, asked) == [],
+    "LessEqualPartlyWithDimensionZeroFiltered": partial(within_somewhere, ARITHMETIC),
+    "GreaterPartlyWithRelevantDimensions": partial(exceeds_somewhere, ARITHMETIC),
+}
+ROWS = [
+    case
+    for case in cases("resource_arithmetic")
+    if case["op"] in COMPARISONS and case["impl"] == "volcano"
+]
 
 
-@pytest.mark.parametrize("case", rows("LessEqual"), ids=lambda case: case["id"])
-def test_less_or_equal_in_every_dimension(case: Case) -> None:
-    left, right = vector(case["resource1"]), vector(case["resource2"])
-    if case["missing_dimension_default"] == "Infinity":
+@pytest.mark.parametrize("case", ROWS, ids=lambda case: case["id"])
+def test_amounts_are_compared_as_in_volcano(case: Case) -> None:
+    left, right = (vector(case.get(long, case.get(short))) for long, short in NAMES)
+    if case.get("missing_dimension_default") == "Infinity":
         right = {name: right.get(name, float("inf")) for name in {*left, *right}}
+    (expected,) = (case[key] for key in ("expected", "expectedFlag", "wantBool") if key in case)
 
-    assert ARITHMETIC.within(left, right) == case["expected"]
-
-
-@pytest.mark.parametrize("case", rows("LessEqualWithDimension"), ids=lambda case: case["id"])
-def test_less_or_equal_in_the_requested_dimensions(case: Case) -> None:
-    left, right, asked = (vector(case[key]) for key in ("resource1", "resource2", "req"))
-
-    assert (excess(left, right, asked) == []) == case["expectedFlag"]
-
-
-@pytest.mark.parametrize(
-    "case", rows("LessEqualPartlyWithDimensionZeroFiltered"), ids=lambda case: case["id"]
-)
-def test_less_or_equal_in_some_dimension(case: Case) -> None:
-    left, right, asked = (vector(case[key]) for key in ("r", "rr", "req"))
-
-    assert within_somewhere(ARITHMETIC, left, right, asked) == case["wantBool"]
-
-
-@pytest.mark.parametrize(
-    "case", rows("GreaterPartlyWithRelevantDimensions"), ids=lambda case: case["id"]
-)
-def test_greater_in_some_dimension(case: Case) -> None:
-    left, right, asked = (vector(case[key]) for key in ("r", "rr", "req"))
-
-    assert exceeds_somewhere(ARITHMETIC, left, right, asked) == case["wantBool"]
+    assert COMPARISONS[case["op"]](left, right, vector(case.get("req"))) == expected
 
 
 def members(written: list[dict[str, str]]) -> Gang:

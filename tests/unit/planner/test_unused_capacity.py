@@ -17,11 +17,10 @@ from extender.planner import policy_parser
 from extender.planner.explain.explain import explain
 from extender.planner.plan import GangStatus, Plan, Verdict
 from extender.planner.planner import make_plan
-from extender.planner.policy import Policy
 from tests.builders import after, amounts, gang, node, nodes, pod, queue, shape, snapshot
+from tests.unit.planner.plans import VOLCANO, at_rest
 
 STARTED = (Reason.ADMITTED, Reason.RUNNING)
-VOLCANO = policy_parser.parse(f"{policy_parser.DEFAULT_TEXT}\ncompatibility: volcano\n")
 
 
 def small(count: int, queue: str, **rest: Any) -> list[Gang]:
@@ -35,16 +34,6 @@ def started(plan: Plan, prefix: str) -> int:
         for key, placement in plan.placements.items()
         if key.startswith(f"a/{prefix}")
     )
-
-
-def at_rest(state: Snapshot, policy: Policy = policy_parser.DEFAULT) -> tuple[Snapshot, Plan]:
-    """Carry plans out until nothing changes."""
-    for _ in range(40):
-        plan = make_plan(state, policy)
-        if not plan.evictions and not any(t.placements for t in plan.placements.values()):
-            return state, plan
-        state = after(state, plan)
-    raise AssertionError("still moving after 40 plans")
 
 
 def gated(key: str) -> Gang:

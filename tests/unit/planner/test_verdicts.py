@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-from extender.model.gang import Gang, GangKey, Phase
+from extender.model.gang import GangKey, Phase
 from extender.model.node import HostPorts
-from extender.model.pod import HostPort, Shape, Status
-from extender.model.reason import Problem, Reason
+from extender.model.pod import PLACEHOLDER, HostPort, PodUid, Shape, Status
+from extender.model.reason import Reason
 from extender.model.resources import Resources
 from extender.model.snapshot import Snapshot
 from extender.planner import policy_parser
@@ -17,7 +17,6 @@ from extender.planner.plan import DirectAdmission, GangStatus, Verdict
 from extender.planner.planner import make_plan
 from tests.builders import (
     NOW,
-    SOON,
     amounts,
     cache,
     gang,
@@ -101,26 +100,12 @@ def test_a_taken_host_port_is_named_and_says_nothing_of_the_clusters_size() -> N
     )
 
 
-def test_an_empty_cluster_has_a_host_port_once_on_every_node() -> None:
-    ported = replace(shape(cpu=1), host_ports=(HostPort(80),))
-    train = gang("a/train", pods=[pod(f"train-{number}", ported) for number in range(3)])
-
-    assert told(snapshot(nodes(2), [train])) == (
-        Reason.EXCEEDS_CLUSTER,
-        "needs 3 x 1 cpu; the empty cluster has 2 such slots",
-    )
-
-
 def test_a_gang_waits_for_capacity_that_is_being_released() -> None:
     terminating = single("a/old", on="n1", cpu=4, each={"status": Status.RELEASING})
     reason, message = told(snapshot(nodes(1, cpu=4), [terminating, gang("a/train", 1, cpu=4)]))
 
     assert reason is Reason.WAITING_FOR_VICTIMS
     assert "capacity being released on n1" in message
-
-
-def test_the_default_queue_needs_no_object() -> None:
-    assert verdict(snapshot(nodes(1), [gang("a/train", 1, cpu=1)])).status is GangStatus.ADMITTED
 
 
 @pytest.mark.parametrize("status", [Status.SUCCEEDED, Status.FAILED])
@@ -146,26 +131,6 @@ def test_a_member_created_after_all_had_ended_waits() -> None:
     assert verdict(snapshot(nodes(1), [recreated])).status is not GangStatus.FINISHED
 
 
-def test_an_invalid_gang_says_what_is_wrong_with_it() -> None:
-    wrong = Problem(Reason.POD_GROUP_MISSING, "PodGroup a/train does not exist")
-    invalid = replace(gang("a/train", 1, cpu=1), problem=wrong)
-    found = verdict(snapshot(nodes(1), [invalid]))
-
-    assert (found.status, found.reason, found.message) == (
-        GangStatus.INVALID,
-        Reason.POD_GROUP_MISSING,
-        "PodGroup a/train does not exist",
-    )
-
-
-def test_a_gang_that_backs_off_is_tried_again_later() -> None:
-    late = replace(gang("a/train", 1, cpu=1), backing_off_until=SOON + 7)
-    before = snapshot(nodes(1), [late])
-
-    assert told(before) == (Reason.BACKING_OFF, "did not assemble in time; retried in 7 s")
-    assert make_plan(before).placements == {}
-
-
 def test_a_gang_whose_shapes_only_fit_apart_is_told_so() -> None:
     mixed = gang("a/train", pods=[*gang("a/small", 2, cpu=1).pods, *gang("a/large", 1, cpu=4).pods])
     before = snapshot([node("n1", cpu=4)], [mixed])
@@ -174,18 +139,6 @@ def test_a_gang_whose_shapes_only_fit_apart_is_told_so() -> None:
         Reason.INSUFFICIENT_CAPACITY,
         "needs 1 x 4 cpu and 2 x 1 cpu; each finds slots, but not all of them at once",
     )
-
-
-def test_phases_are_what_a_status_writer_would_write() -> None:
-    def phase(each: Gang) -> Phase:
-        return verdict(snapshot(nodes(2), [each]), each.key).phase
-
-    assert phase(gang("a/new", 2, cpu=1)) is Phase.INQUEUE
-    assert phase(gang("a/run", 2, on=["n1", "n2"], cpu=1)) is Phase.RUNNING
-    done = gang("a/done", 2, cpu=1, each={"status": Status.SUCCEEDED})
-    assert phase(done) is Phase.COMPLETED
-    below_minimum = gang("a/short", 2, min_member=2, on=["n1"], cpu=99)
-    assert phase(below_minimum) is Phase.UNKNOWN
 
 
 def test_shares_are_the_dominant_part_of_the_cluster() -> None:
@@ -293,3 +246,13 @@ def test_a_gang_that_got_its_nodes_from_an_earlier_plan_says_so() -> None:
 
     assert verdict.reason is Reason.ADMITTED
     assert verdict.message.startswith("2 members have nodes")
+
+
+def test_a_gang_with_members_that_do_not_exist_yet_says_so() -> None:
+    coming = pod("train-1", on="n1", uid=PodUid(f"{PLACEHOLDER}1"), status=Status.ALLOCATED)
+    train = gang("a/train", pods=[pod("train-0"), coming])
+
+    assert told(snapshot(nodes(1), [train])) == (
+        Reason.NOT_ENOUGH_MEMBERS,
+        "has 0 of at least 2 members; capacity is reserved for the rest",
+    )

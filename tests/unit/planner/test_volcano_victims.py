@@ -11,6 +11,7 @@ from extender.planner import policy_parser
 from extender.planner.plan import Plan
 from extender.planner.planner import make_plan
 from tests.builders import amounts, gang, node, nodes, pod, queue, shape, snapshot
+from tests.unit.planner.plans import evicted
 
 PREEMPT = """
 actions: preempt
@@ -34,10 +35,6 @@ def preempting(before: Snapshot, *, also: str = "", scores: str = "predicates") 
 def inqueue(key: str, size: int, **rest: Any) -> Gang:
     group = {"phase": Phase.INQUEUE, **rest.pop("group", {})}
     return gang(key, size, group=group, **rest)
-
-
-def evicted(plan: Plan) -> list[str]:
-    return [order.name for order in plan.evictions]
 
 
 def low(**on: int) -> Gang:

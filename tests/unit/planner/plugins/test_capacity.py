@@ -13,6 +13,7 @@ from extender.planner.plan import Plan
 from extender.planner.planner import make_plan
 from extender.planner.policy import Policy
 from tests.builders import amounts, gang, node, nodes, queue, snapshot
+from tests.unit.planner.plans import started
 
 TEXT = """
 actions: "enqueue, allocate, reclaim, preempt"
@@ -26,11 +27,6 @@ TREE = policy_parser.parse(TEXT % ", enableHierarchy: true")
 
 def decide(before: Snapshot, chosen: Policy = FLAT) -> Plan:
     return make_plan(before, chosen)
-
-
-def started(plan: Plan, key: str) -> int:
-    placement = plan.placements.get(GangKey(key))
-    return len(placement.placements) if placement else 0
 
 
 def elastic(name: str, count: int = 9, **rest: Any):  # type: ignore[no-untyped-def]

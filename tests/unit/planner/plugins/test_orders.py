@@ -1,22 +1,19 @@
-"""priority and drf: the order of gangs, and the victims they allow."""
+"""gang, priority and drf: minima, the order of gangs, and the victims they allow."""
 
 from __future__ import annotations
 
-from extender.model.gang import Gang, GangKey
-from extender.planner import policy_parser
-from extender.planner.plan import Plan
-from extender.planner.planner import make_plan
-from tests.builders import gang, nodes, pod, queue, shape, snapshot
+from typing import Any
 
-HIERARCHY = """
-actions: allocate
-tiers:
-- plugins:
-  - {name: drf, enableHierarchy: true}
-  - {name: gang}
-  - {name: proportion, enabledAllocatable: false, enabledOverused: false}
-compatibility: volcano
-"""
+import pytest
+
+from extender.model.gang import Gang, GangKey, PodGroup
+from extender.model.pod import Status
+from extender.model.reason import Reason
+from extender.planner import policy_parser
+from extender.planner.plan import GangStatus, Plan
+from extender.planner.planner import make_plan
+from tests.builders import gang, nodes, pod, shape, snapshot
+from tests.unit.planner.plans import evicted, started
 
 
 def decide(
@@ -24,15 +21,6 @@ def decide(
 ) -> Plan:
     text = f"actions: '{actions}'\ntiers: [{{plugins: [{plugins}]}}]"
     return make_plan(snapshot(nodes(1, cpu=cpu), members), policy_parser.parse(text))
-
-
-def started(plan: Plan, key: str) -> int:
-    placement = plan.placements.get(GangKey(key))
-    return len(placement.placements) if placement else 0
-
-
-def evicted(plan: Plan) -> list[str]:
-    return sorted(order.name for order in plan.evictions)
 
 
 def test_priority_comes_before_age() -> None:
@@ -88,23 +76,86 @@ def test_of_one_gang_the_members_of_highest_priority_go_first() -> None:
     assert list(plan.placements[GangKey("a/job")].placements) == [members[2].uid]
 
 
-def test_with_compatibility_a_tree_may_stand_before_proportion() -> None:
-    """What one branch cannot use is not lost: both halves of `eng` request different resources."""
+def verdict(plan: Plan, key: str = "a/train") -> tuple[GangStatus, Reason]:
+    found = plan.verdicts[GangKey(key)]
+    return found.status, found.reason
 
-    def branch(name: str, path: str) -> object:
-        weights = "/".join(["100"] + ["50"] * path.count("/"))
-        marks = {"volcano.sh/hierarchy": path, "volcano.sh/hierarchy-weights": weights}
-        return queue(name, annotations=marks)
 
-    queues = [branch("sci", "root/sci"), branch("dev", "root/eng/dev")]
-    queues.append(branch("prod", "root/eng/prod"))
-    gangs = [
-        gang("a/both", 10, min_member=0, queue="sci", cpu=1, memory=1),
-        gang("a/cpu", 10, min_member=0, queue="dev", cpu=1),
-        gang("a/memory", 10, min_member=0, queue="prod", memory=1),
+def with_roles(minimums: dict[str, int], min_member: int, **sizes: int) -> Gang:
+    kinds: dict[str, Any] = {"ps": shape(cpu=1), "worker": shape(cpu=2)}
+    pods = [
+        pod(f"train-{role}-{number}", kinds[role], role=role)
+        for role, size in sizes.items()
+        for number in range(size)
+    ]
+    return gang("a/train", pods=pods, min_member=min_member, group={"min_by_role": minimums})
+
+
+def test_a_gang_that_fits_whole_starts_whole() -> None:
+    plan = make_plan(snapshot(nodes(2, cpu=2), [gang("a/train", 4, cpu=1)]))
+
+    assert verdict(plan) == (GangStatus.ADMITTED, Reason.ADMITTED)
+    assert len(plan.placements[GangKey("a/train")].placements) == 4
+
+
+def test_a_gang_that_does_not_fit_whole_takes_nothing_from_others() -> None:
+    before = snapshot(nodes(2, cpu=2), [gang("a/big", 5, cpu=1), gang("a/small", 4, cpu=1)])
+    plan = make_plan(before)
+
+    assert list(plan.placements) == ["a/small"]
+
+
+def test_members_with_a_waiting_bind_count() -> None:
+    waiting = [
+        pod(f"train-{number}", shape(cpu=1), on="n1", status=Status.ALLOCATED)
+        for number in range(2)
     ]
     plan = make_plan(
-        snapshot(nodes(1, cpu=10, memory=10), gangs, queues), policy_parser.parse(HIERARCHY)
+        snapshot(nodes(2), [gang("a/train", pods=[*waiting, pod("x-y-9", shape(cpu=1))])])
     )
 
-    assert [started(plan, key) for key in ("a/both", "a/cpu", "a/memory")] == [5, 5, 5]
+    assert verdict(plan) == (GangStatus.ADMITTED, Reason.ADMITTED)
+    assert len(plan.placements[GangKey("a/train")].placements) == 1
+
+
+def test_every_role_must_reach_its_own_minimum() -> None:
+    enough_for_workers = snapshot(
+        nodes(2, cpu=4), [with_roles({"ps": 1, "worker": 2}, 3, ps=1, worker=4)]
+    )
+    plan = make_plan(enough_for_workers)
+
+    placed = plan.placements[GangKey("a/train")].placements
+    assert sum("ps" in uid for uid in placed) == 1
+    assert len(placed) >= 3
+
+
+def test_roles_that_ask_for_more_than_the_gang_needs_are_not_counted() -> None:
+    plan = make_plan(snapshot(nodes(1, cpu=4), [with_roles({"ps": 2, "worker": 2}, 2, worker=2)]))
+
+    assert verdict(plan) == (GangStatus.ADMITTED, Reason.ADMITTED)
+
+
+def test_surplus_members_of_several_gangs_take_turns() -> None:
+    gangs = [gang(f"a/{name}", 4, min_member=1, cpu=1) for name in ("one", "two")]
+    plan = make_plan(snapshot(nodes(1, cpu=6), gangs))
+
+    assert [len(placement.placements) for placement in plan.placements.values()] == [3, 3]
+
+
+@pytest.mark.parametrize(
+    ("least", "by_role", "counts"),
+    [
+        (3, {"master": 1, "worker": 2}, {"master": 1, "worker": 2}),
+        (4, {"master": 1, "worker": 2}, {"master": 1, "worker": 2}),
+        (2, {"master": 1, "worker": 2}, {}),
+        (2, {"master": 0, "worker": 2}, {"worker": 2}),
+        (2, {}, {}),
+    ],
+    ids=["as many", "fewer", "more", "a role without a minimum", "no roles"],
+)
+def test_role_minima_count_unless_they_exceed_the_minimum_of_the_gang(
+    least: int, by_role: dict[str, int], counts: dict[str, int]
+) -> None:
+    group = PodGroup(namespace="a", name="train", min_member=least, min_by_role=by_role)
+
+    assert group.role_minima == counts

@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from extender.model.budgets import selects
 from extender.model.gang import Gang, GangKey, Phase
 from extender.model.pod import PodUid, Requirement
 from extender.model.reason import Reason
@@ -15,10 +14,7 @@ from extender.planner import policy_parser
 from extender.planner.plan import Plan
 from extender.planner.planner import make_plan
 from tests.builders import amounts, gang, node, nodes, pod, queue, shape, single, snapshot
-
-
-def evicted_pods(plan: Plan) -> list[str]:
-    return [order.name for order in plan.evictions]
+from tests.unit.planner.plans import evicted
 
 
 def labelled(key: str, **rest: Any) -> Gang:
@@ -35,14 +31,13 @@ class TestPdb:
         low = labelled("a/low", size=3, min_member=1, on=["n1"] * 3, cpu=1)
         high = gang("a/high", 2, priority=9, cpu=1)
 
-        def evicted(*budgets: DisruptionBudget) -> int:
-            return len(
-                evicted_pods(make_plan(snapshot(nodes(1, cpu=3), [low, high], budgets=budgets)))
-            )
+        def victims(*budgets: DisruptionBudget) -> int:
+            before = snapshot(nodes(1, cpu=3), [low, high], budgets=budgets)
+            return len(evicted(make_plan(before)))
 
-        assert evicted() == 2
-        assert evicted(budget(2)) == 2
-        assert evicted(budget(1)) == 0, "one victim would not be enough for the gang"
+        assert victims() == 2
+        assert victims(budget(2)) == 2
+        assert victims(budget(1)) == 0, "one victim would not be enough for the gang"
 
     def test_a_disruption_that_the_budget_already_counts_is_allowed(self) -> None:
         low = labelled("a/low", size=1, on=["n1"], cpu=1)
@@ -51,33 +46,14 @@ class TestPdb:
             nodes(1, cpu=1), [low, high], budgets=[budget(0, disrupted=frozenset({"low-0"}))]
         )
 
-        assert evicted_pods(make_plan(before)) == ["low-0"]
-
-    @pytest.mark.parametrize(
-        ("requirement", "fits"),
-        [
-            (("app", "In", ("web", "db")), True),
-            (("app", "In", ("db",)), False),
-            (("app", "NotIn", ("db",)), True),
-            (("tier", "NotIn", ("x",)), True),
-            (("app", "Exists", ()), True),
-            (("tier", "Exists", ()), False),
-            (("tier", "DoesNotExist", ()), True),
-        ],
-    )
-    def test_every_operator_of_a_selector(
-        self, requirement: tuple[str, str, tuple[str, ...]], fits: bool
-    ) -> None:
-        assert selects([Requirement(*requirement)], {"app": "web"}) is fits
+        assert evicted(make_plan(before)) == ["low-0"]
 
 
 def test_pods_that_are_protected_for_now_are_not_evicted() -> None:
     low, high = single("a/low", on="n1", cpu=1), gang("a/high", 1, priority=9, cpu=1)
     protected = {PodUid("a-low-0"): "it has only just started"}
 
-    assert (
-        evicted_pods(make_plan(snapshot(nodes(1, cpu=1), [low, high], protected=protected))) == []
-    )
+    assert evicted(make_plan(snapshot(nodes(1, cpu=1), [low, high], protected=protected))) == []
 
 
 def test_system_pods_are_never_evicted() -> None:
@@ -85,14 +61,14 @@ def test_system_pods_are_never_evicted() -> None:
     critical = gang("a/agent", 1, on=["n1"], cpu=1, each={"priority_class": "system-node-critical"})
     high = gang("a/high", 1, priority=9, cpu=1)
 
-    assert evicted_pods(make_plan(snapshot(nodes(1, cpu=2), [system, critical, high]))) == []
+    assert evicted(make_plan(snapshot(nodes(1, cpu=2), [system, critical, high]))) == []
 
 
 def test_a_pod_that_may_not_preempt_evicts_no_pod() -> None:
     low = single("a/low", on="n1", cpu=1)
     not_preempting = gang("a/high", 1, priority=9, cpu=1, each={"may_preempt": False})
 
-    assert evicted_pods(make_plan(snapshot(nodes(1, cpu=1), [low, not_preempting]))) == []
+    assert evicted(make_plan(snapshot(nodes(1, cpu=1), [low, not_preempting]))) == []
 
 
 def test_inside_a_gang_members_of_higher_priority_preempt_surplus_ones() -> None:
@@ -107,7 +83,7 @@ tiers: [{plugins: [{name: priority}]}]
 """
     plan = make_plan(snapshot([node("n1", cpu=3)], [mixed]), policy_parser.parse(text))
 
-    assert evicted_pods(plan) == ["g-x-2"]
+    assert evicted(plan) == ["g-x-2"]
 
 
 class TestSla:
@@ -179,16 +155,28 @@ class TestDrfOverQueues:
 actions: allocate
 tiers: [{plugins: [{name: drf, enableHierarchy: true}, {name: predicates}]}]
 """
+    BEFORE_PROPORTION = """
+actions: allocate
+tiers:
+- plugins:
+  - {name: drf, enableHierarchy: true}
+  - {name: gang}
+  - {name: proportion, enabledAllocatable: false, enabledOverused: false}
+compatibility: volcano
+"""
 
     def queue(self, name: str, path: str, weights: str):  # type: ignore[no-untyped-def]
         annotations = {"volcano.sh/hierarchy": path, "volcano.sh/hierarchy-weights": weights}
         return queue(name, annotations=annotations)
 
-    def counts(self, before: Any) -> dict[str, int]:
-        plan = make_plan(before, policy_parser.parse(self.TEXT))
+    def counts(self, before: Any, text: str = TEXT) -> dict[str, int]:
+        plan = make_plan(before, policy_parser.parse(text))
         return {key: len(placement.placements) for key, placement in plan.placements.items()}
 
-    def test_half_of_a_branch_is_used_though_the_other_half_requests_another_resource(self) -> None:
+    @pytest.mark.parametrize("text", [TEXT, BEFORE_PROPORTION])
+    def test_half_of_a_branch_is_used_though_the_other_half_requests_another_resource(
+        self, text: str
+    ) -> None:
         """The rescaling example of hierarchical DRF: 10 cpus, 10 GB, three groups."""
         queues = [
             self.queue("sci", "root/sci", "100/50"),
@@ -202,7 +190,7 @@ tiers: [{plugins: [{name: drf, enableHierarchy: true}, {name: predicates}]}]
         ]
         before = snapshot([node("n", cpu=10, memory=10)], gangs, queues)
 
-        assert self.counts(before) == {"a/sci": 5, "a/dev": 5, "a/prod": 5}
+        assert self.counts(before, text) == {"a/sci": 5, "a/dev": 5, "a/prod": 5}
 
     def test_a_branch_that_cannot_use_more_does_not_block_the_others(self) -> None:
         """The blocking example of hierarchical DRF: 30 cpus, 30 GB."""

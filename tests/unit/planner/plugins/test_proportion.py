@@ -10,15 +10,11 @@ import pytest
 from extender.model.gang import Gang, GangKey, Phase
 from extender.model.reason import Reason
 from extender.planner import policy_parser
-from extender.planner.plan import Plan, Verdict
+from extender.planner.plan import Verdict
 from extender.planner.planner import make_plan
 from extender.planner.policy import Policy
 from tests.builders import amounts, gang, node, nodes, queue, snapshot
-
-
-def started(plan: Plan, key: str) -> int:
-    placement = plan.placements.get(GangKey(key))
-    return len(placement.placements) if placement else 0
+from tests.unit.planner.plans import started
 
 
 def pods(queue_name: str, count: int = 20, **rest: object):  # type: ignore[no-untyped-def]
@@ -72,14 +68,6 @@ def test_the_queue_of_higher_priority_goes_first() -> None:
     plan = make_plan(snapshot(nodes(2, cpu=2), gangs, queues))
 
     assert list(plan.placements) == ["a/q2"]
-
-
-def test_a_closed_queue_starts_nothing_and_says_so() -> None:
-    plan = make_plan(snapshot(nodes(1), [pods("q1")], [queue("q1", state="Closed")]))
-
-    assert plan.placements == {}
-    assert plan.verdicts[GangKey("a/q1")].reason is Reason.QUEUE_CLOSED
-    assert "closed" in plan.verdicts[GangKey("a/q1")].message
 
 
 def test_a_queue_reclaims_its_deserved_share_from_one_that_has_too_much() -> None:

@@ -17,8 +17,8 @@ from extender.planner.explain.explain import remedies
 from extender.planner.plan import GangStatus, Plan, Verdict
 from extender.planner.planner import make_plan
 from tests.builders import amounts, gang, node, pod, shape, snapshot
+from tests.unit.planner.plans import VOLCANO
 
-VOLCANO = policy_parser.parse("compatibility: volcano")
 KEY = GangKey("a/train")
 
 

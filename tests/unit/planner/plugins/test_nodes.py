@@ -1,4 +1,4 @@
-"""predicates: which nodes a pod may use, as in kube-scheduler."""
+"""predicates, nodeorder and binpack: which nodes a pod may use, and which it goes to."""
 
 from __future__ import annotations
 
@@ -6,10 +6,12 @@ from typing import Any
 
 import pytest
 
+from extender.model.gang import GangKey
 from extender.model.matching import NodeIndex, tolerates
 from extender.model.node import Node, Taint
 from extender.model.pod import NodeTerm, Requirement, Shape, Toleration
 from extender.planner import policy_parser
+from extender.planner.planner import make_plan
 from extender.planner.session import Session
 from tests.builders import amounts, gang, node, pod, snapshot
 
@@ -126,9 +128,82 @@ tiers:
     assert session.nodes.usable(state.gang.pods[0].shape).all()
 
 
-def test_answers_are_remembered_until_a_node_changes() -> None:
-    before = snapshot([node("a")], [gang("a/x", 1, cpu=1)])
-    kind = next(iter(before.gangs.values())).pods[0].shape
-    first = Session(before, policy_parser.DEFAULT).nodes.usable(kind)
+def goes_to(members: list[Node], plugin: str, kind: Shape | None = None, *running: str) -> str:
+    """Place one pod of one cpu; *running* names the nodes of pods like it that run."""
+    kind = kind or Shape(requests=amounts(cpu=1, memory=1, pods=1))
+    old = [
+        gang(f"a/old{n}", min_member=0, pods=[pod(f"old{n}", kind, on=name)])
+        for n, name in enumerate(running)
+    ]
+    new = gang("a/new", pods=[pod("new", kind)])
+    text = f"actions: allocate\ntiers: [{{plugins: [{{name: gang}}, {plugin}]}}]"
+    plan = make_plan(snapshot(members, [*old, new]), policy_parser.parse(text))
+    return next(iter(plan.placements[GangKey("a/new")].placements.values()))
 
-    assert Session(before, policy_parser.DEFAULT).nodes.usable(kind) is first
+
+EQUAL = [node("n1", cpu=4, memory=4), node("n2", cpu=4, memory=4)]
+
+
+def with_arguments(name: str, **arguments: float) -> str:
+    written = ", ".join(f"{key.replace('__', '.')}: {value}" for key, value in arguments.items())
+    return f"{{name: {name}, arguments: {{{written}}}}}"
+
+
+FULLEST = with_arguments("nodeorder", leastrequested__weight=0, mostrequested__weight=1)
+BALANCED = with_arguments("nodeorder", leastrequested__weight=0)
+BY_CPU = with_arguments("binpack", binpack__cpu=1, binpack__memory=0)
+BY_MEMORY = with_arguments("binpack", binpack__cpu=0)
+NEGATIVE = with_arguments("binpack", binpack__cpu=-3, binpack__memory=0)
+LITTLE_CPU = [node("n1", cpu=2, memory=40), node("n2", cpu=40, memory=2)]
+
+
+@pytest.mark.parametrize(
+    ("plugin", "members", "running", "best"),
+    [
+        pytest.param("{name: nodeorder}", EQUAL, ["n1"], "n2", id="the emptiest"),
+        pytest.param(FULLEST, EQUAL, ["n2"], "n2", id="the fullest"),
+        pytest.param(
+            BALANCED, [LITTLE_CPU[0], node("n2", cpu=8, memory=8)], [], "n2", id="balanced"
+        ),
+        pytest.param("{name: binpack}", EQUAL, ["n2"], "n2", id="packed"),
+        pytest.param(BY_CPU, LITTLE_CPU, [], "n1", id="packed by cpu"),
+        pytest.param(BY_MEMORY, LITTLE_CPU, [], "n2", id="packed by memory"),
+        pytest.param(
+            NEGATIVE, [node("n1", cpu=40), node("n2", cpu=2)], [], "n2", id="a negative weight is 1"
+        ),
+    ],
+)
+def test_each_score_has_its_own_best_node(
+    plugin: str, members: list[Node], running: list[str], best: str
+) -> None:
+    assert goes_to(members, plugin, None, *running) == best
+
+
+def test_a_pods_preference_outweighs_free_capacity() -> None:
+    fast = NodeTerm(labels=(Requirement("disk", "In", ("fast",)),))
+    kind = Shape(requests=amounts(cpu=1, memory=1, pods=1), preferred=((10, fast),))
+    members = [
+        node("n1", cpu=4, memory=4),
+        Node(name="n2", allocatable=EQUAL[0].allocatable, labels={"disk": "fast"}),
+    ]
+
+    assert goes_to(members, "{name: nodeorder}", kind, "n2") == "n2"
+
+
+def test_nodes_with_a_soft_taint_are_avoided() -> None:
+    avoided = Taint(key="old", effect="PreferNoSchedule")
+    members = [Node(name="n1", allocatable=EQUAL[0].allocatable, taints=(avoided,)), EQUAL[1]]
+
+    assert goes_to(members, "{name: nodeorder}", None, "n2") == "n2"
+
+
+def test_packing_counts_other_resources_when_they_are_named() -> None:
+    kind = Shape(requests=amounts(cpu=1, memory=1, pods=1, **{"nvidia.com/gpu": 1}))
+    members = [node("n1", cpu=4, memory=4, gpu=8), node("n2", cpu=4, memory=4, gpu=2)]
+    named = "{name: binpack, arguments: {binpack.resources: nvidia.com/gpu}}"
+
+    assert goes_to(members, named, kind) == "n2"
+
+
+def test_equal_nodes_are_taken_by_name() -> None:
+    assert goes_to(list(reversed(EQUAL)), "{name: nodeorder}") == "n1"
