@@ -109,7 +109,7 @@ def _fair_shares(on: ActRunner) -> None:
     on.scene.submit(sums)
     on.scene.submit(index)
     for name in ("sums", "index"):
-        on.wait_for_reason(name, "InsufficientCapacity", "NotYourTurn")
+        on.wait_for_reason(name, "InsufficientCapacity", "BehindInOrder")
     on.say(
         f"Night uses everything. Sums wants {sums.size} pods of {_CPUS} cpus, and index, behind it,"
         f" {index.size} of {_GI} GiB: the first in line could take nearly all."
@@ -163,7 +163,7 @@ def _giant(on: ActRunner) -> None:
     on.wait(lambda: small.running() == _AT_ONCE, "small gangs fill the cluster")
     on.say(f"Small gangs of {_SMALL} pods never stop coming: when one ends, the next one starts.")
     on.scene.submit(job("giant", "lab", SLOTS))
-    on.wait_for_reason("giant", "InsufficientCapacity", "NotYourTurn")
+    on.wait_for_reason("giant", "InsufficientCapacity", "BehindInOrder")
     ahead, patient_until = small.started(), time.monotonic() + on.scaled(_PATIENCE_S)
     on.say(f"Giant needs all {SLOTS} places at once, and they are never all free.")
     on.wait(lambda: small.started() >= ahead + 2, "small gangs start before giant")
@@ -282,7 +282,7 @@ def _lending(on: ActRunner) -> None:
         " starts whole."
     )
     for name in evicted:
-        on.wait_for_reason(name, "QueueOverDeserved", "InsufficientCapacity", "NotYourTurn")
+        on.wait_for_reason(name, "QueueOverDeserved", "InsufficientCapacity", "BehindInOrder")
     on.say(f"{_and(evicted).capitalize()} wait for capacity that no other queue deserves.")
     on.scene.end("report")
     for name in evicted:

@@ -156,10 +156,10 @@ def queue(**spec: Any) -> Object:
         pytest.param({"capability": {"cpu": "much"}}, "spec.capability.cpu", id="no number"),
         pytest.param(
             {"capability": {"cpu": "1e99999999999999999999"}},
-            "no amount of cpu can be read",
+            "the quantity of cpu cannot be parsed",
             id="unreadable",
         ),
-        pytest.param({"deserved": {"cpu": "-1"}}, "an amount of cpu is negative", id="negative"),
+        pytest.param({"deserved": {"cpu": "-1"}}, "the quantity of cpu is negative", id="negative"),
     ],
 )
 def test_queue_with_contradictory_fields_is_refused(
@@ -276,16 +276,16 @@ def test_tenant_may_not_set_change_or_remove_the_started_in_annotation(
 ) -> None:
     mark = {"metadata": {"annotations": {STARTED_IN: "else"}}}
     tenant.create(objects.pod("plain", namespace))
-    with pytest.raises(ApiError, match="is written by who binds the pod"):
+    with pytest.raises(ApiError, match="only a caller that may create pods/binding"):
         tenant.create(objects.pod("annotated", namespace, annotations={STARTED_IN: "x"}))
-    with pytest.raises(ApiError, match="is written by who binds the pod"):
+    with pytest.raises(ApiError, match="only a caller that may create pods/binding"):
         tenant.patch("pods", "plain", mark, namespace)
 
     # An administrator may: pods that are restored from a backup have the annotation.
     api.create(objects.pod("marked", namespace, annotations={STARTED_IN: "x"}))
     for other in ("else", None):
         change = {"metadata": {"annotations": {STARTED_IN: other}}}
-        with pytest.raises(ApiError, match="is written by who binds the pod") as refusal:
+        with pytest.raises(ApiError, match="only a caller that may create pods/binding") as refusal:
             tenant.patch("pods", "marked", change, namespace)
         assert refusal.value.status == 403
     tenant.patch("pods", "marked", {"metadata": {"labels": {"mine": "yes"}}}, namespace)
@@ -324,7 +324,7 @@ def test_status_patches_and_legacy_bindings_may_not_set_the_started_in_annotatio
                 whole = {"apiVersion": "v1", "kind": "Binding", **binding}
                 tenant.request("POST", path, whole)
         except ApiError as error:
-            return "is written by who binds the pod" in str(error)
+            return "only a caller that may create pods/binding" in str(error)
         return False
 
     # The authorizer reads the role a moment after it is written.
@@ -378,7 +378,7 @@ def sized(namespace: str, what: str, number: int) -> Object:
 @pytest.mark.parametrize(
     ("what", "limit", "words"),
     [
-        ("labels", 256, "more than 256 labels; keep what nobody selects by in annotations"),
+        ("labels", 256, "more than 256 labels; move those that no selector uses to annotations"),
         ("resources", 250, "more than 256 limits in all containers together"),
         ("ports", 256, "more than 256 ports in all containers together"),
         # The API server adds two of its own.

@@ -2,13 +2,13 @@
 {{- if eq .Values.deployment "second-scheduler" }}gang-scheduler{{ else }}gang-extender{{ end -}}
 {{- end }}
 
-{{- /* What selects our pods. */}}
+{{- /* The labels that select the extender's pods. */}}
 {{- define "gang-extender.labels" -}}
 app.kubernetes.io/name: gang-extender
 app.kubernetes.io/component: {{ if eq .Values.deployment "second-scheduler" }}scheduler-pair{{ else }}extender{{ end }}
 {{- end }}
 
-{{- /* Whose pods are ours, as a JSON list. */}}
+{{- /* The schedulerNames of the pods that the extender serves, as a JSON list. */}}
 {{- define "gang-extender.scheduler-names" -}}
 {{- $names := .Values.schedulerNames -}}
 {{- if eq .Values.deployment "default-scheduler" -}}
@@ -17,7 +17,7 @@ app.kubernetes.io/component: {{ if eq .Values.deployment "second-scheduler" }}sc
 {{- toJson $names -}}
 {{- end }}
 
-{{- /* NAME@DIGEST or NAME:TAG of .image; its tag is .usual where it has none. */}}
+{{- /* NAME@DIGEST or NAME:TAG of .image; .usual is the default tag. */}}
 {{- define "gang-extender.image" -}}
 {{- if .image.digest -}}
 {{ .image.repository }}@{{ .image.digest }}

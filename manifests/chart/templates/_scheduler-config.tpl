@@ -1,4 +1,4 @@
-{{- /* What `gang-extender scheduler-config` prints for the same values; the tests compare the two. */}}
+{{- /* The output of `gang-extender scheduler-config` for the same values; the tests compare the two. */}}
 {{- define "gang-extender.scheduler-config" -}}
 {{- $settings := .Values.settings -}}
 # Two entries, because httpTimeout is per entry: filter and preempt run in the serial

@@ -1,9 +1,9 @@
-{{- /* A number as a flag takes it: a whole one without exponent. */}}
+{{- /* A number in the notation of flags: integers without an exponent. */}}
 {{- define "gang-extender.number" -}}
 {{- if eq (floor .) (float64 .) }}{{ int64 . }}{{ else }}{{ . }}{{ end -}}
 {{- end }}
 
-{{- /* The flags of .Values.settings as a JSON list, in the order of their names. */}}
+{{- /* The flags of .Values.settings as a JSON list, sorted by name. */}}
 {{- define "gang-extender.settings" -}}
 {{- $flags := list -}}
 {{- range $name, $value := .Values.settings -}}
@@ -20,7 +20,7 @@
 {{- toJson $flags -}}
 {{- end }}
 
-{{- /* All that the extender is told, as a JSON list. */}}
+{{- /* All arguments of the extender, as a JSON list. */}}
 {{- define "gang-extender.arguments" -}}
 {{- $arguments := list "serve" -}}
 {{- $default := eq .Values.deployment "default-scheduler" -}}
@@ -41,7 +41,7 @@
 {{- end -}}
 {{- if ne (default "none" .Values.operationsAuth) "none" -}}
   {{- if not .Values.tls.operationsSecretName -}}
-    {{- fail "operationsAuth needs tls.operationsSecretName: without TLS the tokens of readers are sent in the clear" -}}
+    {{- fail "operationsAuth needs tls.operationsSecretName: without TLS, clients would send their tokens in clear text" -}}
   {{- end -}}
   {{- $arguments = append $arguments (printf "--ops-auth=%s" .Values.operationsAuth) -}}
 {{- end -}}

@@ -283,7 +283,7 @@ ON_OPERATIONS: dict[str, Attack] = {
     "a crowd": many_connections,
     "a crowd that asks and leaves": connections_that_leave,
     "snapshots": snapshots,
-    "answers nobody reads": unread_snapshots,
+    "unread answers": unread_snapshots,
     "probes without pause": probes_without_pause,
     "upgrades": upgrades,
     "half-closed peers": half_closed,

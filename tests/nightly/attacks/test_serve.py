@@ -49,7 +49,7 @@ REASONS: dict[tuple[str, str], set[str]] = {
     ("operations", "a crowd"): {"left"},
     ("operations", "a crowd that asks and leaves"): {"crowd"},
     ("operations", "snapshots"): set(),
-    ("operations", "answers nobody reads"): {"full"},
+    ("operations", "unread answers"): {"full"},
     ("operations", "probes without pause"): set(),
     ("operations", "upgrades"): set(),
     ("operations", "half-closed peers"): set(),

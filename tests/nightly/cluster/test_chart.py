@@ -567,28 +567,27 @@ def test_changed_configuration_replaces_the_pods() -> None:
         ({"networkPolicy.hookClients": []}, "at '/networkPolicy/hookClients': minItems"),
         (
             {"podDisruptionBudget.minAvailable": 2},
-            "podDisruptionBudget.minAvailable 2 of 2 replicas would let no node be drained",
+            "podDisruptionBudget.minAvailable 2 of 2 replicas would block every drain",
         ),
         (
             {"podLabels": {"app.kubernetes.io/name": "mine"}},
-            "podLabels may not have app.kubernetes.io/name: our pods are selected by it",
+            "podLabels may not set app.kubernetes.io/name: selectors of the chart use it",
         ),
         (
             {"replicas": 10},
-            "criticalPodsQuota.pods 10 lets in no more than the 10 replicas, and none that takes"
-            " the place of one; make it more",
+            "criticalPodsQuota.pods 10 leaves no room to replace one of 10 replicas; raise it",
         ),
         (
             {"schedulerNames": ["gang-scheduler", "default-scheduler"]},
-            "schedulerNames may not have default-scheduler here: the cluster's own kube-scheduler"
-            " takes those pods too",
+            "schedulerNames may not contain default-scheduler here: the cluster's own"
+            " kube-scheduler schedules those pods too",
         ),
         (
             {"deployment": "default-scheduler", "priorityClassName": "batch"},
-            "our own pods would wait for themselves; make priorityClassName"
+            "the extender's own pods would wait for the extender; set priorityClassName"
             " system-cluster-critical, or add gang-system to exemptNamespaces",
         ),
-        ({"settings.record": "data"}, "settings.record data is not a path from the root"),
+        ({"settings.record": "data"}, "settings.record data is not an absolute path"),
     ],
     ids=str,
 )

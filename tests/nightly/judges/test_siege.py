@@ -31,7 +31,7 @@ SECONDS = 5.0
 #: One on each port, one by a tenant, one by the policy file.
 SOME = (
     "hooks: binds from a browser",
-    "operations: answers nobody reads",
+    "operations: unread answers",
     "tenant: large affinities",
     "policy: no numbers, no end",
 )
