@@ -37,6 +37,7 @@ class NotesHarness:
         self.metrics = Metrics()
         self.liveness = SchedulerLiveness(("mine", "other"), self.clock, me="us")
         self.notes = SchedulerNotes(self.liveness, self.metrics, self.clock)
+        self.liveness.on_change(self.notes.liveness_changed)
         self.woken: list[WakeOrder] = []
         self.liveness.update()
 
