@@ -358,7 +358,7 @@ class _ShowsItself(FilterResults):
 
 
 def test_a_pod_that_the_watch_shows_between_two_lookups_is_found_as_a_member() -> None:
-    for ask, answer in (("arriving", pod("p-1")), ("gang_of", GANG)):
+    for ask, answer in (("pod_or_filtered", pod("p-1")), ("gang_of", GANG)):
         scene = Scene()
         scene.ledger.filter_results = _ShowsItself(scene)
 
