@@ -11,7 +11,7 @@ PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 .PHONY: help demo cluster test check unit e2e nightly bench lock
 
 help:
-	@echo "make demo      gangs start whole, share, lend and never starve, on an embedded cluster, in a minute"
+	@echo "make demo      gangs start whole, share, lend and never starve, on an embedded cluster, in 30 s"
 	@echo "make cluster   a real control plane with the extender to play with (Ctrl-C ends it)"
 	@echo "make test      what must hold before a change lands: check, unit, e2e"
 	@echo "make check     format, lint, types and layers"

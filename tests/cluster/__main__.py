@@ -77,8 +77,11 @@ def welcome(plane: ControlPlane, extender: Extender, node_count: int) -> str:
 {node_count} nodes are ready. In another terminal:
 
   export KUBECONFIG={plane.kubeconfig()}
+  export GANG_EXTENDER_OPS_URL={extender.ops_url}
   {kubectl} apply -f {example}
   {kubectl} get podgroups,pods --output wide
+
+The nodes are simulated: a pod runs until it is deleted. It needs schedulerName gang-scheduler.
 
 Dashboard  {extender.ops_url}/
 Logs       {plane.logs}
