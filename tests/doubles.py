@@ -198,13 +198,25 @@ class RecordingWriter:
             self.statuses[subject.uid] = self.overtaken.pop(subject.uid)
             return settled(None)
         self.writes.append((subject, status))
-        merged = {**self.statuses.get(subject.uid, {}), **status}
+        merged = merge_patched(self.statuses.get(subject.uid), status)
         self.statuses[subject.uid] = merged
         return settled(merged)
 
     def of(self, name: str) -> list[Mapping[str, Any]]:
         """Return every status written to an object, in order."""
         return [status for subject, status in self.writes if subject.name == name]
+
+
+def merge_patched(there: object, patch: Mapping[str, Any]) -> dict[str, Any]:
+    """Return *there* with a JSON merge patch applied: objects are merged, null deletes a key."""
+    merged = {**there} if isinstance(there, Mapping) else {}
+    for key, value in patch.items():
+        if value is None:
+            merged.pop(key, None)
+        else:
+            is_object = isinstance(value, Mapping)
+            merged[key] = merge_patched(merged.get(key), value) if is_object else value
+    return merged
 
 
 def settled(value: Any) -> Future[Any]:

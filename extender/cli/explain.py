@@ -21,7 +21,7 @@ from extender.cli.output import (
     safe_text,
     wide_output_option,
 )
-from extender.cli.schema import document, explanation
+from extender.cli.schema import document, explanation, gang_of_owner
 from extender.web import documents
 
 #: The limit of lines on capacity kept for others; the rest is counted.
@@ -38,7 +38,7 @@ _MAX_RETRIES = 30
 def explain(gang: str, namespace: str, where: Target, output: str) -> None:
     """Explain why a gang waits, and what would let it start.
 
-    GANG is the name of a PodGroup or of a pod, also written podgroup/NAME, pod/NAME or
+    GANG is the name of a PodGroup, a pod or a Job, also written podgroup/NAME, pod/NAME or
     NAMESPACE/NAME. The default namespace is that of the kubeconfig's context, as for kubectl.
 
     Exit code 1 when there is no such gang.
@@ -46,6 +46,9 @@ def explain(gang: str, namespace: str, where: Target, output: str) -> None:
     target = object_name(gang, namespace, where)
     with connect(where) as address:
         answer = explanation(address, target)
+        if answer is None and target.kind != "pod" and (found := gang_of_owner(address, target)):
+            target = found
+            answer = explanation(address, target)
         # Where thousands of gangs wait, the remedies of one take a while to compute.
         for _ in range(_MAX_RETRIES):
             if answer is None or not answer.is_trying:

@@ -7,6 +7,7 @@ commands print. `extender.web.documents` has the kinds that the extender sends.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Annotated, Any
 
 from msgspec import Struct, to_builtins
@@ -14,6 +15,7 @@ from msgspec import Struct, to_builtins
 from extender.cli.connect import Address, get_document, other_version
 from extender.cli.options import ObjectName
 from extender.errors import InvalidInput
+from extender.model.gang import IMPLICIT
 from extender.web import documents
 from extender.web.documents import means
 
@@ -149,3 +151,13 @@ def explanation(address: Address, target: ObjectName) -> documents.Explanation |
             if found is not None:
                 return found
     return None
+
+
+def gang_of_owner(address: Address, owner: ObjectName) -> ObjectName | None:
+    """Return the only gang of a Job, or another controller, of this name; it has no PodGroup."""
+    names = [
+        each.name
+        for each in plan(address).gangs
+        if each.namespace == owner.namespace and each.name.partition(IMPLICIT)[2] == owner.name
+    ]
+    return replace(owner, name=names[0]) if len(names) == 1 else None

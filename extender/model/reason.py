@@ -158,7 +158,8 @@ class Happening(StrEnum):
         "Evict",
         "members of it are evicted: how many, for which gang and by which rule; in the history of"
         " the gang that gets the capacity, the gangs that lose it",
-        "nothing; its controller creates them again. `--min-run-s` protects gangs for a while",
+        "nothing, if its controller creates them again; a Job counts them as failures unless its"
+        " `podFailurePolicy` ignores `DisruptionTarget`. `--min-run-s` protects gangs for a while",
     )
     WOULD_EVICT = (
         "WouldEvict",

@@ -154,16 +154,23 @@ def content(body: Mapping[str, Any]) -> DesiredStatus:
 
 
 def dated(wanted: DesiredStatus, known: Mapping[str, Any], at: str) -> dict[str, Any]:
-    """Return the body of *wanted*; a condition that stays true or false keeps its transition time.
+    """Return the merge patch that writes *wanted* over *known*.
 
-    Conditions of other writers are kept: the list is replaced as a whole.
+    A condition that stays true or false keeps its transition time. Conditions of other writers are
+    kept: the list is replaced as a whole. A map is not: null deletes the keys that are not wanted.
     """
-    body = dict(wanted.body)
+    body = {key: _replacing(known.get(key), value) for key, value in wanted.body.items()}
     if "conditions" not in body:
         return body
     there = {each.get("type"): each for each in known.get("conditions") or ()}
     own = [_dated(each, there.pop(each["type"], {}), at) for each in body["conditions"]]
     return {**body, "conditions": [*there.values(), *own]}
+
+
+def _replacing(before: Any, wanted: Any) -> Any:
+    if isinstance(before, Mapping) and isinstance(wanted, Mapping):
+        return {**dict.fromkeys(before), **wanted}
+    return wanted
 
 
 def _dated(condition: Mapping[str, str], before: Mapping[str, str], at: str) -> dict[str, str]:

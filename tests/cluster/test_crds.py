@@ -118,7 +118,7 @@ def test_kubectl_shows_phase_reason_and_usage(lab: ControlPlane) -> None:
             shown = rows(lab, "queue", "team")
             assert (shown["WEIGHT"], shown["STATE"]) == ("3", "Open"), shown
             assert (shown["SHARE"], shown["RUNNING"]) == ("0.0000", "0"), shown
-            assert shown["DUE-CPU"], shown
+            assert shown["DESERVED-CPU"], shown
             return bool(shown["AGE"])
 
         wait_for(shows_reason, 60, "the group is shown with its reason", every_s=0.5)

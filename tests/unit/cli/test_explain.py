@@ -112,6 +112,20 @@ def test_an_older_extender_that_sends_fewer_fields_is_understood(ops_url: str) -
     assert str(head).startswith("a/train  waiting for 90 s")
 
 
+def test_the_name_of_a_job_finds_its_gang_if_no_other_owner_has_the_name(
+    ops_url: str, history: GangHistory
+) -> None:
+    names = ("job:short", "job:twice", "replicaset:twice")
+    gangs = [gang(name, 1, status=Status.PENDING, dialect="") for name in names]
+    said = [verdict(f"a/{name}", Reason.INSUFFICIENT_CAPACITY) for name in names]
+    history.note(snapshot(*gangs, nodes=node_table([2, 0])), plan(*said))
+
+    assert run("a/short", "--ops-url", ops_url).output.startswith("a/job:short  waiting")
+    for name in ("a/twice", "b/short", "pod/a/short"):
+        result = CliRunner().invoke(explain, [name, "--ops-url", ops_url])
+        assert (result.exit_code, "there is no" in result.output) == (1, True)
+
+
 def test_a_gang_that_does_not_exist_exits_with_one(ops_url: str) -> None:
     result = CliRunner().invoke(explain, ["a/none", "--ops-url", ops_url])
 

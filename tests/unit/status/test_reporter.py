@@ -308,6 +308,19 @@ def test_a_queue_is_written_as_open_once_and_then_only_its_figures_change() -> N
     assert [status["allocated"] for status in said] == [{"cpu": "1"}, {"cpu": "2"}]
 
 
+def test_a_queue_that_becomes_empty_keeps_no_amounts_of_before() -> None:
+    harness = ReporterHarness()
+    used = Resources({"cpu": 1000, "memory": 2**30})
+    harness.writer.statuses["q-l"] = {"deserved": {"nvidia.com/gpu": "8"}}
+    harness.report(queues={"left": replace(figures(0), allocated=used)}, wait_s=3)
+    for _ in range(20):
+        harness.report(queues={"left": replace(figures(0), allocated=Resources({}))}, wait_s=5)
+
+    there = harness.writer.statuses["q-l"]
+    assert (there["allocated"], there["deserved"]) == ({}, {})
+    assert len(harness.writer.of("left")) == 2
+
+
 class DroppingWriter(RecordingWriter):
     """An API server with Volcano's own Queue CRD, which drops some fields."""
 
