@@ -141,8 +141,8 @@ def test_kubectl_explain_describes_fields(lab: ControlPlane) -> None:
     words = {
         "podgroup.spec.minMember": "must be able to start together",
         "podgroup.status.conditions.reason": "in one word",
-        "queue.spec.guarantee.lend": "until it is wanted back",
-        "queue.status.deserved": "What it deserves now",
+        "queue.spec.guarantee.lend": "may borrow the unused part",
+        "queue.status.deserved": "given the capacity and the demand",
     }
 
     def unexplained() -> list[str]:
